@@ -1,0 +1,2 @@
+//! laneway-bench
+fn main() {}

@@ -1,0 +1,2 @@
+//! The `laneway` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! An event bus that handles every key strictly in order, and all keys in parallel.

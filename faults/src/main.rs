@@ -1,0 +1,2 @@
+//! laneway-faults
+fn main() {}
