@@ -1,1 +1,3 @@
 //! An event bus that handles every key strictly in order, and all keys in parallel.
+
+mod fnv;
