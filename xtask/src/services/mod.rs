@@ -42,11 +42,15 @@ pub(crate) fn run(args: ServicesArgs) -> anyhow::Result<ExitCode> {
 
 /// Starts (or reuses) the wanted services; one outcome each, in the order asked for.
 pub(crate) fn ensure(wanted: &[Service], _shape: Shape) -> Vec<Outcome> {
-    wanted.iter().map(|&service| Outcome::unavailable(service, "not written yet")).collect()
+    wanted
+        .iter()
+        .map(|&service| Outcome::unavailable(service, "not written yet"))
+        .collect()
 }
 
-/// Stops those of `outcomes` that the call to [`ensure`] itself started.
-pub(crate) fn stop_started(_outcomes: &[Outcome]) -> anyhow::Result<()> {
+/// This process needs the services of its calls to [`ensure`] no longer. Those that nobody else uses
+/// and that were not brought up to stay (`services up`) are stopped.
+pub(crate) fn release() -> anyhow::Result<()> {
     Ok(())
 }
 

@@ -48,11 +48,20 @@ impl Outcome {
     }
 
     pub(crate) const fn started_here(&self) -> bool {
-        matches!(self.state, State::Ready { source: Source::Started, .. })
+        matches!(
+            self.state,
+            State::Ready {
+                source: Source::Started,
+                ..
+            }
+        )
     }
 
     pub(crate) fn unavailable(service: Service, why: impl Into<String>) -> Self {
-        Self { service, state: State::Unavailable { why: why.into() } }
+        Self {
+            service,
+            state: State::Unavailable { why: why.into() },
+        }
     }
 }
 

@@ -2,7 +2,17 @@ use serde::{Deserialize, Serialize};
 
 /// A server that tests talk to (or, for Chromium, a program that they drive).
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Service {
@@ -32,8 +42,13 @@ impl Service {
     ];
 
     /// The five servers that come up when nothing in particular is asked for.
-    pub(crate) const SERVERS: [Self; 5] =
-        [Self::Kafka, Self::Nats, Self::Redis, Self::Zookeeper, Self::Nginx];
+    pub(crate) const SERVERS: [Self; 5] = [
+        Self::Kafka,
+        Self::Nats,
+        Self::Redis,
+        Self::Zookeeper,
+        Self::Nginx,
+    ];
 
     /// The name on the command line, in tables and in the state file.
     pub(crate) const fn name(self) -> &'static str {
