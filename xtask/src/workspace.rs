@@ -31,9 +31,9 @@ pub(crate) fn cargo() -> Command {
     // `cargo run` describes xtask to us in these. Build scripts that watch them would run again
     // with every nested cargo, and everything above them would be compiled again.
     for (name, _) in env::vars_os() {
-        let inherited = name
-            .to_str()
-            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        let inherited = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        });
         if inherited {
             command.env_remove(name);
         }

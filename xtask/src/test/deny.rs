@@ -1,0 +1,61 @@
+//! `cargo deny`: which crates, licenses and sources may come in. The rules are in `deny.toml`.
+//!
+//! Advisories are not checked here: their database is a git repository that cannot be reached from
+//! every machine, and a check that passes or fails by network is none.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::checks::check;
+use super::summary::Row;
+use crate::workspace::{cargo, root, target_dir};
+
+/// Pinned, so that a new release cannot turn a run red.
+const VERSION: &str = "0.20.2";
+
+/// The program, compiled into the target folder if it is not there yet.
+///
+/// Returns the row that says why there is none.
+pub(super) fn installed() -> Result<PathBuf, Box<Row>> {
+    let folder = target_dir()
+        .join("tools")
+        .join(format!("cargo-deny-{VERSION}"));
+    let program = folder.join("bin").join("cargo-deny");
+    if program.exists() {
+        return Ok(program);
+    }
+    let row = check("deny (install)", &mut install(&folder));
+    if row.failed > 0 {
+        return Err(Box::new(row));
+    }
+    Ok(program)
+}
+
+/// Without optimization, it compiles in a third of the time, and the check still takes seconds.
+fn install(folder: &Path) -> Command {
+    let mut command = cargo();
+    command
+        .args([
+            "install",
+            "cargo-deny",
+            "--locked",
+            "--debug",
+            "--version",
+            VERSION,
+        ])
+        .arg("--root")
+        .arg(folder)
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        // Its own folder below the tools: it shares nothing with the workspace.
+        .env("CARGO_TARGET_DIR", folder.join("build"));
+    command
+}
+
+pub(super) fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(root())
+        .args(["--workspace", "check", "--hide-inclusion-graph"])
+        .args(["bans", "licenses", "sources"]);
+    command
+}

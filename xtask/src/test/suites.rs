@@ -1,0 +1,207 @@
+//! The third stage: builds the test programs, runs them one after the other, reads their reports.
+//!
+//! The programs are started from here and not by `cargo test`: so each of them has a deadline, its
+//! two streams stay apart, and what it prints is shown only when it fails.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Deserialize;
+
+use super::checks::COMPILE_LIMIT;
+use super::libtest::Report;
+use super::selection::Workspace;
+use super::summary::Row;
+use crate::process::{self, End, Line};
+use crate::progress::Step;
+use crate::workspace::cargo;
+
+/// No single test program may take longer.
+const SUITE_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// A test program that was built.
+#[derive(Debug)]
+pub(super) struct Suite {
+    name: String,
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+/// One line of `cargo --message-format=json`.
+#[derive(Debug, Deserialize)]
+struct Message {
+    reason: String,
+    package_id: Option<String>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Builds the chosen tests. Without success there is a row that says so, and nothing to run.
+pub(super) fn build(workspace: &Workspace, chosen: &[String]) -> Result<Vec<Suite>, Box<Row>> {
+    const NAME: &str = "build of the tests";
+    let step = Step::start(NAME);
+    let mut suites = Vec::new();
+    let mut printed = Vec::new();
+    let mut command = cargo();
+    command
+        .args([
+            "test",
+            "--no-run",
+            "--message-format=json-render-diagnostics",
+        ])
+        .args(chosen);
+    let end = process::run(&mut command, COMPILE_LIMIT, |line| match line {
+        Line::Out(json) => suites.extend(
+            serde_json::from_str(&json)
+                .ok()
+                .and_then(|message| suite(workspace, message)),
+        ),
+        Line::Err(text) => {
+            step.note(text.trim());
+            printed.push(text);
+        }
+    });
+    match end {
+        Ok(end) if end.is_success() => {
+            step.ok(&format!("{} programs", suites.len()));
+            suites.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(suites)
+        }
+        Ok(end) => {
+            let took = step.failed(&end.to_string());
+            for line in printed {
+                eprintln!("{line}");
+            }
+            Err(Box::new(Row::check(
+                NAME,
+                Err("does not compile".into()),
+                took,
+            )))
+        }
+        Err(error) => {
+            let took = step.failed("");
+            Err(Box::new(Row::check(NAME, Err(format!("{error:#}")), took)))
+        }
+    }
+}
+
+fn suite(workspace: &Workspace, message: Message) -> Option<Suite> {
+    if message.reason != "compiler-artifact" || !message.profile?.test {
+        return None;
+    }
+    let target = message.target?;
+    let (package, folder) = workspace.package(&message.package_id?)?;
+    let name = match target.kind.first().map(String::as_str) {
+        Some("test") => format!("{package} {}", target.name),
+        Some("bin") => format!("{package} (unit, {})", target.name),
+        _ => format!("{package} (unit)"),
+    };
+    Some(Suite {
+        name,
+        program: message.executable?,
+        folder,
+    })
+}
+
+impl Suite {
+    pub(super) fn run(&self, environment: &[(String, String)]) -> Row {
+        let mut command = Command::new(&self.program);
+        // As cargo would start it.
+        command
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .envs(environment.iter().cloned());
+        run(&self.name, &mut command, SUITE_LIMIT)
+    }
+}
+
+/// Runs the doc tests of the chosen packages.
+pub(super) fn doc_tests(chosen: &[String], environment: &[(String, String)]) -> Row {
+    let mut command = cargo();
+    command
+        .args(["test", "--doc", "--no-fail-fast"])
+        .args(chosen)
+        .envs(environment.iter().cloned());
+    run("doc tests", &mut command, COMPILE_LIMIT)
+}
+
+fn run(name: &str, command: &mut Command, limit: Duration) -> Row {
+    let step = Step::start(name);
+    let mut report = Report::default();
+    let mut printed = Vec::new();
+    let end = process::run(command, limit, |line| {
+        let text = match line {
+            Line::Out(text) => {
+                report.out(&text);
+                text
+            }
+            Line::Err(text) => {
+                report.err(&text);
+                text
+            }
+        };
+        step.note(format!("{} done", report.ended()));
+        printed.push(text);
+    });
+
+    let mut failures = report.failures().to_vec();
+    let mut failed = report.failed();
+    match end {
+        Ok(end) => {
+            // A failed program without a failed test died, hung, or never got that far.
+            if failed == 0 && (!end.is_success() || !report.is_complete()) {
+                failed = 1;
+                failures.push(cut_short(&end, &report, &printed));
+            }
+        }
+        Err(error) => {
+            failed += 1;
+            failures.push(format!("{error:#}"));
+        }
+    }
+
+    let skipped = report.skipped();
+    let mut outcome = format!("{} passed", report.passed());
+    if !skipped.is_empty() {
+        outcome += &format!(", {} skipped", skipped.len());
+    }
+    let took = if failed == 0 {
+        step.ok(&outcome)
+    } else {
+        let took = step.failed(&format!("{failed} failed, {outcome}"));
+        for line in printed {
+            eprintln!("{line}");
+        }
+        took
+    };
+    Row {
+        suite: name.to_owned(),
+        passed: report.passed(),
+        failed,
+        skipped,
+        failures,
+        took,
+    }
+}
+
+fn cut_short(end: &End, report: &Report, printed: &[String]) -> String {
+    let last = printed
+        .iter()
+        .rfind(|line| !line.trim().is_empty())
+        .map_or("nothing", |line| line.trim());
+    format!("{end} after {} tests; last words: {last}", report.ended())
+}
