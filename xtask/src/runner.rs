@@ -4,11 +4,11 @@
 //! among them.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::workspace::cargo;
+use crate::workspace::{cargo, root, target_dir};
 
 /// Everything after `bench` or `faults`.
 #[derive(Debug, clap::Args)]
@@ -21,8 +21,15 @@ pub(crate) struct Arguments {
 
 /// Builds `package` in release and runs it with `arguments`.
 pub(crate) fn run(package: &str, arguments: &Arguments) -> Result<ExitCode> {
-    let status = cargo()
-        .args(["run", "--quiet", "--release", "--package", package, "--"])
+    let built = cargo()
+        .args(["build", "--release", "--package", package])
+        .status()
+        .context("cannot run cargo")?;
+    if !built.success() {
+        bail!("{package} does not compile");
+    }
+    let status = Command::new(target_dir().join("release").join(package))
+        .current_dir(root())
         .args(&arguments.arguments)
         .status()
         .with_context(|| format!("cannot run {package}"))?;

@@ -19,7 +19,7 @@ use crate::progress::Step;
 use crate::workspace::cargo;
 
 /// No single test program may take longer.
-const SUITE_LIMIT: Duration = Duration::from_secs(10 * 60);
+const SUITE_LIMIT: Duration = Duration::from_mins(10);
 
 /// A test program that was built.
 #[derive(Debug)]
