@@ -1,2 +1,84 @@
-//! laneway-bench
-fn main() {}
+//! `laneway-bench`: what `cargo xtask bench` builds and runs.
+
+use std::env;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use laneway_bench::frame::Scale;
+use laneway_bench::progress::Progress;
+use laneway_bench::{ALL, machine, report};
+
+/// Contenders allocate on one thread and free on another; this one is good at that, for all alike.
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Runs a benchmark, contenders side by side.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Arguments {
+    /// Which one; `--list` shows them.
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+
+    /// Show what there is.
+    #[arg(long)]
+    list: bool,
+
+    /// Fewer rounds and smaller workloads; nothing is written to bench/results.
+    #[arg(long)]
+    quick: bool,
+
+    /// End with one line of JSON: {"bench": NAME, "figures": {...}}.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let Some(name) = arguments.name.filter(|_| !arguments.list) else {
+        for entry in ALL {
+            println!("{:<12} {}", entry.name, entry.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Some(entry) = ALL.iter().find(|entry| entry.name == name) else {
+        let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        bail!(
+            "there is no benchmark {name}; choose from {}",
+            names.join(", ")
+        );
+    };
+
+    let scale = if arguments.quick {
+        Scale::Quick
+    } else {
+        Scale::Full
+    };
+    let results = (entry.build)(scale).run(&Progress::shown());
+    println!("{}: {}", entry.name, entry.about);
+    println!("{}", machine::describe());
+    println!("{}", report::table(&results));
+    if scale == Scale::Full {
+        for path in report::save(&results, &format!("cargo xtask bench {name}"))? {
+            eprintln!("wrote {}", shown(&path));
+        }
+    }
+    if arguments.json {
+        println!("{}", results.json());
+    }
+    Ok(match results.errors().next() {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
+}
+
+/// A path as seen from here.
+fn shown(path: &std::path::Path) -> String {
+    let here = env::current_dir().unwrap_or_default();
+    path.strip_prefix(&here)
+        .unwrap_or(path)
+        .display()
+        .to_string()
+}

@@ -1,0 +1,70 @@
+//! Benchmarks, side by side with peers: `cargo xtask bench NAME`.
+//!
+//! A [`Bench`](frame::Bench) is a list of [`Scenario`](frame::Scenario)s, and a scenario is a list of contenders that do the same
+//! work: ours, a peer, and a floor that shows what the machine can do. Contenders take turns in one
+//! run, over several rounds, so that a busy moment of the machine hits all of them alike. What is
+//! reported is the median of a contender's rounds, their spread, and the ratio to the scenario's
+//! reference.
+//!
+//! # Layout
+//!
+//! - [`frame`]: scenarios, contenders, rounds
+//! - [`results`]: what was measured, and medians and ratios of it
+//! - [`report`], [`chart`]: the table and the picture
+//! - [`machine`]: where it was measured
+//! - [`progress`]: what is seen while it runs
+//! - [`workload`]: keys and events that contenders are fed with
+//! - [`contenders`]: floors and peers that several benchmarks share
+//! - [`channels`]: the first benchmark
+//!
+//! # Adding a benchmark
+//!
+//! Write a function that builds it for a [`Scale`](frame::Scale), and name it in [`ALL`]:
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use laneway_bench::frame::{Bench, Sample, Scale, Scenario, Unit};
+//!
+//! fn sleeping(scale: Scale) -> Bench {
+//!     let scenario = Scenario::new("nap", "one nap of 1 ms", Unit::Seconds)
+//!         .contender("tokio", || async {
+//!             let started = Instant::now();
+//!             tokio::time::sleep(Duration::from_millis(1)).await;
+//!             Ok(Sample::time(started.elapsed()))
+//!         });
+//!     Bench::new("sleeping", scale, vec![scenario])
+//!         .figures(|results, figures| figures.set("nap_s", results.median("nap", "tokio")))
+//! }
+//! # let results = sleeping(Scale::Quick).run(&laneway_bench::progress::Progress::hidden());
+//! # assert!(results.median("nap", "tokio").unwrap() >= 0.001);
+//! ```
+
+pub mod channels;
+pub mod chart;
+pub mod contenders;
+pub mod frame;
+pub mod machine;
+pub mod progress;
+pub mod report;
+pub mod results;
+pub mod workload;
+
+use frame::{Bench, Scale};
+
+/// A benchmark by name, and how to build it.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What it shows, in half a line.
+    pub about: &'static str,
+    /// Builds it.
+    pub build: fn(Scale) -> Bench,
+}
+
+/// Every benchmark there is.
+pub const ALL: &[Entry] = &[Entry {
+    name: channels::NAME,
+    about: channels::ABOUT,
+    build: channels::bench,
+}];
