@@ -1,60 +1,46 @@
 //! Real servers for tests, benchmarks and fault runs.
+//!
+//! [`ensure`] brings services up for this process and says what became of each; [`environment`]
+//! makes the variables that hand them to a test process; [`release`] lets go of them again.
+//!
+//! Servers belong to the workspace, not to the process that started them. The ledger (a file below
+//! the target folder) says which processes they are, who uses them, and whether they are to stay up
+//! (`services up`). Several programs share one set; the last one out stops what nobody keeps.
+//!
+//! # Layout
+//!
+//! - [`cli`]: `cargo xtask services …`; [`table`] is what it shows, [`progress`] while it works
+//! - [`ensure`](mod@ensure), [`release`](mod@release): what to reuse, replace, start and stop
+//! - [`server`]: how each server is configured and started, on a [`site`]
+//! - [`install`]: how missing programs are fetched, without touching the system
+//! - [`probe`](mod@probe): health checks in each server's own protocol
+//! - [`ledger`], [`process`], [`ports`], [`deadline`], [`interrupt`], [`place`]: the tools for it
 
+mod cli;
+mod deadline;
+mod ensure;
+mod install;
+mod interrupt;
+mod ledger;
 mod outcome;
+mod place;
+mod ports;
+mod probe;
+mod process;
+pub(crate) mod progress;
+mod release;
+mod server;
 mod service;
 mod shape;
+mod site;
+mod table;
 
-use std::process::ExitCode;
-
+pub(crate) use cli::{ServicesArgs, run};
+pub(crate) use ensure::ensure;
 pub(crate) use outcome::{Outcome, Source, State, environment};
+pub(crate) use release::{down, release};
 pub(crate) use service::Service;
 pub(crate) use shape::{NatsSync, Shape};
 
-/// `cargo xtask services …`
-#[derive(Debug, clap::Args)]
-pub(crate) struct ServicesArgs {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    /// Start what is not running yet, and print how to reach it.
-    Up {
-        /// Chosen servers and their shape.
-        #[command(flatten)]
-        shape: Shape,
-    },
-    /// Stop everything that `up` started.
-    Down,
-}
-
-/// Runs `cargo xtask services …`.
-pub(crate) fn run(args: ServicesArgs) -> anyhow::Result<ExitCode> {
-    match args.command {
-        Command::Up { shape } => {
-            ensure(&Service::SERVERS, shape);
-        }
-        Command::Down => down()?,
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Starts (or reuses) the wanted services; one outcome each, in the order asked for.
-pub(crate) fn ensure(wanted: &[Service], _shape: Shape) -> Vec<Outcome> {
-    wanted
-        .iter()
-        .map(|&service| Outcome::unavailable(service, "not written yet"))
-        .collect()
-}
-
-/// This process needs the services of its calls to [`ensure`] no longer. Those that nobody else uses
-/// and that were not brought up to stay (`services up`) are stopped.
-pub(crate) fn release() -> anyhow::Result<()> {
-    Ok(())
-}
-
-/// Stops everything that this project's `services up` started.
-pub(crate) fn down() -> anyhow::Result<()> {
-    Ok(())
-}
+use probe::probe;
+use release::{keep, release_interrupted};

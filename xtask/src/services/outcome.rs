@@ -47,16 +47,6 @@ impl Outcome {
         matches!(self.state, State::Ready { .. })
     }
 
-    pub(crate) const fn started_here(&self) -> bool {
-        matches!(
-            self.state,
-            State::Ready {
-                source: Source::Started,
-                ..
-            }
-        )
-    }
-
     pub(crate) fn unavailable(service: Service, why: impl Into<String>) -> Self {
         Self {
             service,

@@ -1,0 +1,54 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::super::place;
+use super::super::progress::Line;
+use super::apt::Root;
+use super::java::Java;
+use super::{on_path, run};
+
+/// Copies what a pom depends on into `folder`, unless that was done before.
+pub(crate) fn fetch(
+    line: &Line,
+    java: &Java,
+    pom: &str,
+    properties: &[(&str, &str)],
+    folder: &Path,
+) -> anyhow::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let project = place::tools().join("maven");
+    let partial = folder.with_added_extension("partial");
+    fs::create_dir_all(&project)?;
+    fs::write(project.join("pom.xml"), pom)?;
+    let mut maven = Command::new(program(line)?);
+    java.tell(&mut maven)
+        .current_dir(&project)
+        .args(["--batch-mode", "--no-transfer-progress"])
+        // The user's own repository is left alone.
+        .arg(format!(
+            "-Dmaven.repo.local={}",
+            project.join("repository").display()
+        ))
+        .arg(format!("-DoutputDirectory={}", partial.display()))
+        .args(
+            properties
+                .iter()
+                .map(|(name, value)| format!("-D{name}={value}")),
+        )
+        .arg("dependency:copy-dependencies");
+    run(line, "fetching jars with Maven", "maven", &mut maven)?;
+    fs::rename(&partial, folder)?;
+    // All that is needed of it has been copied.
+    fs::remove_dir_all(&project)?;
+    Ok(())
+}
+
+fn program(line: &Line) -> anyhow::Result<PathBuf> {
+    match on_path("mvn") {
+        Some(program) => Ok(program),
+        None => Root::with(line, "maven", &["maven"])?.file("usr/share/maven/bin/mvn"),
+    }
+}

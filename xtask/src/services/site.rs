@@ -1,0 +1,169 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, anyhow, bail};
+
+use super::ledger::{Entry, Ledger, Node, Reached};
+use super::process::{Process, stop};
+use super::progress::Line;
+use super::{NatsSync, Service, interrupt, place};
+
+/// Where one service is being built up: its folder, its line on the screen, its entry in the ledger.
+#[derive(Debug)]
+pub(crate) struct Site<'a> {
+    pub(crate) service: Service,
+    pub(crate) line: &'a Line,
+    pub(crate) size: u8,
+    pub(crate) nats_sync: NatsSync,
+    ledger: &'a Mutex<Ledger>,
+}
+
+impl<'a> Site<'a> {
+    /// Opens a fresh site: an entry without nodes.
+    pub(crate) fn open(
+        entry: Entry,
+        line: &'a Line,
+        ledger: &'a Mutex<Ledger>,
+    ) -> anyhow::Result<Self> {
+        let site = Self {
+            service: entry.service,
+            line,
+            size: entry.size,
+            nats_sync: entry.nats_sync,
+            ledger,
+        };
+        remove_data(site.service)?;
+        with(ledger, |ledger| {
+            ledger.remove(entry.service);
+            ledger.entries.push(entry);
+            ledger.save()
+        })?;
+        Ok(site)
+    }
+
+    /// The names of the nodes: `kafka-1`, `kafka-2`, …
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        (1..=self.size)
+            .map(|number| format!("{}-{number}", self.service))
+            .collect()
+    }
+
+    /// An empty folder for one node's configuration and data.
+    pub(crate) fn folder(&self, node: &str) -> anyhow::Result<PathBuf> {
+        let folder = data_folder(self.service).join(node);
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// Starts a node and writes it down in one go, so that no node is ever forgotten.
+    pub(crate) fn start(&self, node: &str, command: &mut Command) -> anyhow::Result<()> {
+        fs::create_dir_all(place::logs())?;
+        let log = place::logs().join(format!("{node}.log"));
+        let _permit = interrupt::start_permit();
+        let process = Process::spawn(command, &log)?;
+        let written = with(self.ledger, |ledger| {
+            let entry = ledger
+                .entry_mut(self.service)
+                .context("the site was closed")?;
+            entry.nodes.push(Node {
+                name: node.to_owned(),
+                process,
+                log,
+            });
+            ledger.save()
+        });
+        written.inspect_err(|_| {
+            // Without an entry nobody would ever stop it.
+            let _ = stop(&[process]);
+        })
+    }
+
+    /// An error if a node ended, with the last words of its log.
+    pub(crate) fn check_alive(&self) -> anyhow::Result<()> {
+        let dead = with(self.ledger, |ledger| {
+            ledger
+                .entry(self.service)
+                .and_then(Entry::first_dead)
+                .cloned()
+        });
+        match dead {
+            Some(node) => bail!("{} ended: {}", node.name, last_words(&node.log)),
+            None => Ok(()),
+        }
+    }
+
+    /// The service answers: now everyone may know.
+    pub(crate) fn complete(&self, reached: Reached) -> anyhow::Result<()> {
+        with(self.ledger, |ledger| {
+            let entry = ledger
+                .entry_mut(self.service)
+                .context("the site was closed")?;
+            entry.reached = Some(reached);
+            ledger.save()
+        })
+    }
+
+    /// Gives up: stops what was started and forgets it.
+    pub(crate) fn clear(&self) -> anyhow::Result<()> {
+        clear(self.service, self.ledger)
+    }
+}
+
+/// Stops a service's nodes, removes its data and forgets it. The logs stay.
+pub(crate) fn clear(service: Service, ledger: &Mutex<Ledger>) -> anyhow::Result<()> {
+    let processes = with(ledger, |ledger| {
+        ledger
+            .entry(service)
+            .map(Entry::processes)
+            .unwrap_or_default()
+    });
+    stop(&processes).map_err(|error| anyhow!("{service}: {error:#}"))?;
+    remove_data(service)?;
+    with(ledger, |ledger| {
+        ledger.remove(service);
+        ledger.save()
+    })
+}
+
+pub(crate) fn with<T>(ledger: &Mutex<Ledger>, act: impl FnOnce(&mut Ledger) -> T) -> T {
+    act(&mut ledger.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn data_folder(service: Service) -> PathBuf {
+    place::data().join(service.name())
+}
+
+fn remove_data(service: Service) -> anyhow::Result<()> {
+    let folder = data_folder(service);
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The end of a log, on one line.
+pub(crate) fn last_words(log: &Path) -> String {
+    const LINES: usize = 3;
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let tail = lines[lines.len().saturating_sub(LINES)..].join("; ");
+    format!(
+        "{} (log: {})",
+        if tail.is_empty() {
+            "said nothing"
+        } else {
+            &tail
+        },
+        log.display()
+    )
+}
