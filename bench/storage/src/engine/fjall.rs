@@ -1,0 +1,203 @@
+//! fjall: a log-structured merge tree behind a shared journal.
+
+use std::path::Path;
+
+use anyhow::Result;
+use fjall::config::{CompressionPolicy, FilterPolicy};
+use fjall::{
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions,
+    PersistMode, Readable,
+};
+
+use super::{Engine, Record, pack, unpack};
+
+const MIB: u64 = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    PerStream,
+    Untuned,
+    Blobs,
+}
+
+fn open(directory: &Path) -> Result<Database> {
+    Ok(Database::builder(directory)
+        .journal_compression(CompressionType::None)
+        // What must be replayed when it is opened again.
+        .max_journaling_size(128 * MIB)
+        .open()?)
+}
+
+fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(16 * MIB)
+        // Reads are scans from a cursor: filters would only cost.
+        .filter_policy(FilterPolicy::disabled())
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+}
+
+fn per_stream(database: &Database, streams: u16, options: &KeyspaceCreateOptions) -> Result<Vec<Keyspace>> {
+    (0..streams)
+        .map(|stream| Ok(database.keyspace(&format!("stream-{stream}"), || options.clone())?))
+        .collect()
+}
+
+pub(super) struct Rows {
+    database: Database,
+    streams: Vec<Keyspace>,
+}
+
+impl Rows {
+    pub(super) fn open(directory: &Path, streams: u16, layout: Layout) -> Result<Self> {
+        let (database, options) = match layout {
+            Layout::PerStream => (open(directory)?, options()),
+            Layout::Untuned => (Database::builder(directory).open()?, KeyspaceCreateOptions::default()),
+            Layout::Blobs => (
+                open(directory)?,
+                options().with_kv_separation(Some(KvSeparationOptions::default())),
+            ),
+        };
+        let streams = per_stream(&database, streams, &options)?;
+        Ok(Self { database, streams })
+    }
+}
+
+impl Engine for Rows {
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
+        let mut writes = self.database.batch().durability(Some(PersistMode::SyncData));
+        for record in batch {
+            let stream = &self.streams[usize::from(record.stream)];
+            writes.insert(stream, record.offset.to_be_bytes(), record.body);
+        }
+        Ok(writes.commit()?)
+    }
+
+    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+        let mut count = 0;
+        let snapshot = self.database.snapshot();
+        let range = snapshot.range(&self.streams[usize::from(stream)], from.to_be_bytes()..);
+        for row in range.take(max) {
+            let (key, value) = row.into_inner()?;
+            each(u64::from_be_bytes(key[..].try_into()?), &value);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Whole tables below the offset go in one step; the few rows left in the first table stay.
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
+        let stream = &self.streams[usize::from(stream)];
+        Ok(stream.tree.drop_range(..offset.to_be_bytes())?)
+    }
+}
+
+pub(super) struct OneKeyspace {
+    database: Database,
+    rows: Keyspace,
+}
+
+fn key(stream: u16, offset: u64) -> [u8; 10] {
+    let mut key = [0; 10];
+    key[..2].copy_from_slice(&stream.to_be_bytes());
+    key[2..].copy_from_slice(&offset.to_be_bytes());
+    key
+}
+
+impl OneKeyspace {
+    pub(super) fn open(directory: &Path) -> Result<Self> {
+        let database = open(directory)?;
+        let rows = database.keyspace("rows", options)?;
+        Ok(Self { database, rows })
+    }
+}
+
+impl Engine for OneKeyspace {
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
+        let mut writes = self.database.batch().durability(Some(PersistMode::SyncData));
+        for record in batch {
+            writes.insert(&self.rows, key(record.stream, record.offset), record.body);
+        }
+        Ok(writes.commit()?)
+    }
+
+    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+        let mut count = 0;
+        let snapshot = self.database.snapshot();
+        let range = snapshot.range(&self.rows, key(stream, from)..=key(stream, u64::MAX));
+        for row in range.take(max) {
+            let (key, value) = row.into_inner()?;
+            each(u64::from_be_bytes(key[2..].try_into()?), &value);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Streams share tables, so each row gets its tombstone.
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
+        let mut next = 0;
+        while next < offset {
+            let mut writes = self.database.batch().durability(Some(PersistMode::Buffer));
+            for row in next..offset.min(next + 10_000) {
+                writes.remove(&self.rows, key(stream, row));
+            }
+            writes.commit()?;
+            next += 10_000;
+        }
+        Ok(self.database.persist(PersistMode::SyncData)?)
+    }
+}
+
+/// The records of a batch and stream in one row, under the offset of the last of them: the first
+/// row from a cursor on is the one that holds it.
+pub(super) struct Packed {
+    database: Database,
+    streams: Vec<Keyspace>,
+    buffer: Vec<u8>,
+}
+
+impl Packed {
+    pub(super) fn open(directory: &Path, streams: u16) -> Result<Self> {
+        let database = open(directory)?;
+        let streams = per_stream(&database, streams, &options())?;
+        Ok(Self {
+            database,
+            streams,
+            buffer: Vec::new(),
+        })
+    }
+}
+
+impl Engine for Packed {
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
+        let mut writes = self.database.batch().durability(Some(PersistMode::SyncData));
+        for (stream, rows) in (0..).zip(&self.streams) {
+            if let Some(last) = pack(batch, stream, &mut self.buffer) {
+                writes.insert(rows, last.to_be_bytes(), self.buffer.as_slice());
+            }
+        }
+        Ok(writes.commit()?)
+    }
+
+    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+        let mut count = 0;
+        let snapshot = self.database.snapshot();
+        for row in snapshot.range(&self.streams[usize::from(stream)], from.to_be_bytes()..) {
+            let (key, value) = row.into_inner()?;
+            for (offset, body) in unpack(u64::from_be_bytes(key[..].try_into()?), &value) {
+                if offset >= from && count < max {
+                    each(offset, body);
+                    count += 1;
+                }
+            }
+            if count == max {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
+        let stream = &self.streams[usize::from(stream)];
+        Ok(stream.tree.drop_range(..offset.to_be_bytes())?)
+    }
+}

@@ -1,0 +1,109 @@
+//! One face for all engines: an append-only log of several streams (topic-partitions), each record
+//! known by its stream and offset.
+
+mod file;
+mod fjall;
+mod redb;
+mod sqlite;
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+/// One record to append. Offsets of a stream count up from 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record<'a> {
+    pub(crate) stream: u16,
+    pub(crate) offset: u64,
+    pub(crate) body: &'a [u8],
+}
+
+/// What a log needs of an engine.
+pub(crate) trait Engine: Send {
+    /// Appends a batch over any streams. It is durable when this returns: one fsync (or whatever
+    /// the engine takes).
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()>;
+
+    /// Hands up to `max` records from `from` on to `each`, in order; returns how many.
+    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize>;
+
+    /// Removes all records of a stream before `offset`, durably enough that space comes back.
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()>;
+}
+
+/// The engines and layouts under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Choice {
+    /// Floor: a bare file that grows, `write` + `fdatasync`.
+    File,
+    /// Floor: a bare file whose blocks were written with zeros before.
+    FileZeroed,
+    /// fjall, a keyspace per stream, a row per record.
+    Fjall,
+    /// fjall, as it comes: 64 MiB memtables, 512 MiB of journals, bloom filters.
+    FjallDefault,
+    /// fjall, one keyspace for all streams, a row per record.
+    FjallOne,
+    /// fjall, a keyspace per stream, values from 1 KiB on in blob files.
+    FjallBlob,
+    /// fjall, a keyspace per stream, a row per stream and batch (records packed).
+    FjallPacked,
+    /// redb, a table per stream.
+    Redb,
+    /// redb with quick repair (two fsyncs a commit, allocator state in every commit).
+    RedbQuick,
+    /// redb, a table per stream, a row per stream and batch.
+    RedbPacked,
+    /// `SQLite`, WAL, `synchronous=FULL`, one table.
+    Sqlite,
+}
+
+impl Choice {
+    pub(crate) fn open(self, directory: &Path, streams: u16) -> Result<Box<dyn Engine>> {
+        std::fs::create_dir_all(directory)?;
+        Ok(match self {
+            Self::File => Box::new(file::Bare::open(directory, 0)?),
+            Self::FileZeroed => Box::new(file::Bare::open(directory, file::ZEROED)?),
+            Self::Fjall => Box::new(fjall::Rows::open(directory, streams, fjall::Layout::PerStream)?),
+            Self::FjallDefault => Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Untuned)?),
+            Self::FjallBlob => Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Blobs)?),
+            Self::FjallOne => Box::new(fjall::OneKeyspace::open(directory)?),
+            Self::FjallPacked => Box::new(fjall::Packed::open(directory, streams)?),
+            Self::Redb => Box::new(redb::Rows::open(directory, streams, false)?),
+            Self::RedbQuick => Box::new(redb::Rows::open(directory, streams, true)?),
+            Self::RedbPacked => Box::new(redb::Packed::open(directory, streams)?),
+            Self::Sqlite => Box::new(sqlite::Wal::open(directory)?),
+        })
+    }
+
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// Packs the records of one stream in a batch into one value: length and bytes of each.
+fn pack(batch: &[Record<'_>], stream: u16, into: &mut Vec<u8>) -> Option<u64> {
+    into.clear();
+    let mut last = None;
+    for record in batch.iter().filter(|record| record.stream == stream) {
+        let length = u32::try_from(record.body.len()).unwrap_or(u32::MAX);
+        into.extend_from_slice(&length.to_le_bytes());
+        into.extend_from_slice(record.body);
+        last = Some(record.offset);
+    }
+    last
+}
+
+/// The records of a packed value whose last offset is `last`, with their offsets.
+fn unpack(last: u64, mut packed: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut bodies = Vec::new();
+    while let Some((length, rest)) = packed.split_first_chunk::<4>() {
+        let (body, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        bodies.push(body);
+        packed = rest;
+    }
+    let first = last + 1 - bodies.len() as u64;
+    (first..).zip(bodies).collect()
+}

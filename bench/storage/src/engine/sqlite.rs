@@ -1,0 +1,61 @@
+//! `SQLite` in write-ahead mode, every commit synced.
+
+use std::path::Path;
+
+use anyhow::Result;
+use rusqlite::{Connection, params};
+
+use super::{Engine, Record};
+
+pub(super) struct Wal {
+    connection: Connection,
+}
+
+impl Wal {
+    pub(super) fn open(directory: &Path) -> Result<Self> {
+        let connection = Connection::open(directory.join("log.sqlite"))?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        connection.pragma_update(None, "cache_size", -65_536)?;
+        connection.execute_batch(
+            "CREATE TABLE IF NOT EXISTS log (stream INTEGER, offset INTEGER, body BLOB,
+             PRIMARY KEY (stream, offset)) WITHOUT ROWID",
+        )?;
+        Ok(Self { connection })
+    }
+}
+
+impl Engine for Wal {
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
+        let transaction = self.connection.transaction()?;
+        {
+            let mut insert = transaction.prepare_cached("INSERT INTO log VALUES (?1, ?2, ?3)")?;
+            for record in batch {
+                insert.execute(params![record.stream, record.offset.cast_signed(), record.body])?;
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+        let mut count = 0;
+        let mut select = self.connection.prepare_cached(
+            "SELECT offset, body FROM log WHERE stream = ?1 AND offset >= ?2 ORDER BY offset LIMIT ?3",
+        )?;
+        let mut rows = select.query(params![stream, from.cast_signed(), max.cast_signed()])?;
+        while let Some(row) = rows.next()? {
+            each(row.get::<_, i64>(0)?.cast_unsigned(), row.get_ref(1)?.as_blob()?);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
+        self.connection.execute(
+            "DELETE FROM log WHERE stream = ?1 AND offset < ?2",
+            params![stream, offset.cast_signed()],
+        )?;
+        Ok(())
+    }
+}
