@@ -1,0 +1,23 @@
+//! The engine's clock: nanoseconds since it started, in one word.
+
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Never 0, so that 0 can mean "not running".
+    pub(super) fn now(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos())
+            .unwrap_or(u64::MAX)
+            .max(1)
+    }
+
+    pub(super) fn since(self, then: u64) -> Duration {
+        Duration::from_nanos(self.now().saturating_sub(then))
+    }
+}

@@ -1,0 +1,135 @@
+//! Coming to rest: stop taking, finish what can be finished, report what was left.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::crew::{Crew, Runner};
+use super::ready::TopicId;
+
+/// What is still run when an engine or a topic closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// Everything that was accepted, if the deadline allows.
+    Queued,
+    /// Only what is running. For jobs that are safe elsewhere, such as in a log.
+    Running,
+}
+
+/// What was left when the deadline was over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// The topics that were not finished.
+    pub left: Vec<LeftBehind>,
+}
+
+impl CloseReport {
+    /// Whether everything was finished.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.left.is_empty()
+    }
+}
+
+/// What was left of one topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftBehind {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// Jobs that were handed back unfinished.
+    pub abandoned: usize,
+    /// The keys of the first hundred of them.
+    pub keys: Vec<String>,
+    /// Jobs whose handler cannot be stopped; they are handed back if it ever returns.
+    pub stuck: usize,
+    /// What those handlers work on.
+    pub stuck_keys: Vec<String>,
+}
+
+const KEYS_NAMED: usize = 100;
+
+/// After a cancel, running handlers are given this long to be dropped.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Jobs that were handed back unfinished, counted as they are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Abandoned {
+    count: usize,
+    keys: Vec<String>,
+}
+
+impl Abandoned {
+    pub(super) fn add(&mut self, key: Option<&str>) {
+        self.count += 1;
+        if self.keys.len() < KEYS_NAMED {
+            self.keys.extend(key.map(str::to_owned));
+        }
+    }
+}
+
+/// What closing needs of a topic, whatever the type of its jobs.
+pub(super) trait Closing: Send + Sync {
+    fn id(&self) -> TopicId;
+
+    fn name(&self) -> &Arc<str>;
+
+    /// How many jobs are queued, parked or running.
+    fn depth(&self) -> usize;
+
+    /// No further jobs are taken.
+    fn refuse(&self);
+
+    /// Resolves when nothing is queued, parked or running.
+    fn quiet(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Queued jobs are handed back, running turns end after the job they are at.
+    fn halt(&self);
+
+    /// Running attempts are dropped.
+    fn cancel(&self);
+
+    /// Whether it was halted.
+    fn is_closed(&self) -> bool;
+
+    fn abandoned(&self) -> Abandoned;
+}
+
+/// Closes one topic of a crew.
+pub(super) async fn close_topic(
+    crew: &Crew,
+    runner: &Arc<dyn Runner>,
+    drain: Drain,
+    deadline: Duration,
+) -> Option<LeftBehind> {
+    let topic = runner.closing();
+    let deadline = Instant::now() + deadline;
+    topic.refuse();
+    if drain == Drain::Queued {
+        // Late or not, what follows is the same.
+        let _ = timeout_at(deadline, topic.quiet()).await;
+    }
+    topic.halt();
+    if timeout_at(deadline, topic.quiet()).await.is_err() {
+        topic.cancel();
+        let _ = timeout(GRACE, topic.quiet()).await;
+    }
+    crew.sweep();
+    let abandoned = topic.abandoned();
+    let stuck = topic.depth();
+    (abandoned.count + stuck > 0).then(|| LeftBehind {
+        topic: topic.name().clone(),
+        abandoned: abandoned.count,
+        keys: abandoned.keys,
+        stuck,
+        stuck_keys: if stuck == 0 {
+            Vec::new()
+        } else {
+            crew.keys_running(topic.name())
+        },
+    })
+}

@@ -1,0 +1,161 @@
+//! A worker's seat: what others can see of a worker, whoever sits there.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::clock::Clock;
+use super::events::Event;
+use super::ready::WorkerId;
+use super::stats::{WorkerState, WorkerStats};
+
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Seat {
+    pub(super) id: WorkerId,
+    /// Ends the sleep of an idle worker.
+    pub(super) wake: Notify,
+    /// Counters with one writer at a time: the worker. A plain store is enough.
+    processed: AtomicU64,
+    failed: AtomicU64,
+    restarts: AtomicU64,
+    degraded: AtomicBool,
+    /// When the running attempt began, on the engine's clock; 0 while none runs.
+    since: AtomicU64,
+    /// The attempt that was last reported as stuck, by its beginning.
+    reported: AtomicU64,
+    /// What the running attempt works on. Written before the handler is called: one that blocks its
+    /// thread could not tell afterwards.
+    subject: Mutex<Subject>,
+    /// Chance for sampling; written by the worker only.
+    dice: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Subject {
+    topic: Option<Arc<str>>,
+    has_key: bool,
+    key: String,
+}
+
+impl Seat {
+    pub(super) fn new(id: WorkerId) -> Self {
+        Self {
+            id,
+            wake: Notify::new(),
+            processed: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            restarts: AtomicU64::new(0),
+            degraded: AtomicBool::new(false),
+            since: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
+            subject: Mutex::default(),
+            dice: AtomicU64::new(0x9E37_79B9_7F4A_7C15 ^ (id.0 as u64 + 1)),
+        }
+    }
+
+    pub(super) fn works_on_topic(&self, topic: &Arc<str>) {
+        let mut subject = self.subject();
+        subject.topic = Some(topic.clone());
+    }
+
+    pub(super) fn works_on_key(&self, key: Option<&str>) {
+        let mut subject = self.subject();
+        subject.has_key = key.is_some();
+        subject.key.clear();
+        subject.key.push_str(key.unwrap_or_default());
+    }
+
+    pub(super) fn begins(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn rests(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self, processed: u64, failed: u64) {
+        bump(&self.processed, processed);
+        bump(&self.failed, failed);
+    }
+
+    pub(super) fn restarted(&self, degraded: bool) -> u64 {
+        self.degraded.store(degraded, Ordering::Relaxed);
+        bump(&self.restarts, 1)
+    }
+
+    pub(super) fn recovered(&self) {
+        self.degraded.store(false, Ordering::Relaxed);
+    }
+
+    /// True once in `one_in` (a power of two), at random: a fixed step could fall in with a pattern
+    /// in the keys.
+    pub(super) fn samples(&self, one_in: u64) -> bool {
+        let mut x = self.dice.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.dice.store(x, Ordering::Relaxed);
+        x & (one_in - 1) == 0
+    }
+
+    pub(super) fn stats(&self, clock: Clock) -> WorkerStats {
+        let since = self.since.load(Ordering::Relaxed);
+        WorkerStats {
+            worker: self.id.0,
+            processed: self.processed.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            restarts: self.restarts.load(Ordering::Relaxed),
+            state: if self.degraded.load(Ordering::Relaxed) {
+                WorkerState::Degraded
+            } else if since == 0 {
+                WorkerState::Idle
+            } else {
+                WorkerState::Running(clock.since(since))
+            },
+        }
+    }
+
+    /// The event for an attempt that has been running for longer than `limit`, once for each.
+    pub(super) fn newly_stuck(&self, clock: Clock, limit: Duration) -> Option<Event> {
+        let since = self.since.load(Ordering::Relaxed);
+        if since == 0 || clock.since(since) < limit {
+            return None;
+        }
+        if self.reported.swap(since, Ordering::Relaxed) == since {
+            return None;
+        }
+        self.subject_named()
+            .map(|(topic, key)| Event::HandlerStuck {
+                topic,
+                key,
+                worker: self.id.0,
+                running_for: clock.since(since),
+            })
+    }
+
+    /// What the worker runs now, if it runs anything.
+    pub(super) fn running(&self) -> Option<(Arc<str>, Option<String>)> {
+        (self.since.load(Ordering::Relaxed) != 0)
+            .then(|| self.subject_named())
+            .flatten()
+    }
+
+    fn subject_named(&self) -> Option<(Arc<str>, Option<String>)> {
+        let subject = self.subject();
+        let topic = subject.topic.clone()?;
+        Some((topic, subject.has_key.then(|| subject.key.clone())))
+    }
+
+    fn subject(&self) -> std::sync::MutexGuard<'_, Subject> {
+        self.subject.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bump(counter: &AtomicU64, by: u64) -> u64 {
+    let next = counter.load(Ordering::Relaxed) + by;
+    counter.store(next, Ordering::Relaxed);
+    next
+}
