@@ -6,6 +6,7 @@ mod fnv;
 pub mod lanes;
 pub mod retry;
 pub mod headers;
+pub mod topic;
 pub mod trace;
 
 pub mod testing;
