@@ -14,7 +14,7 @@ use super::process::Process;
 use super::progress::Line;
 use super::release::sweep;
 use super::site::{self, Site, with};
-use super::{NatsSync, Outcome, Service, Shape, Source, State, interrupt, server};
+use super::{NatsSync, Outcome, Service, Shape, Source, State, interrupt, place, server};
 
 /// How long a server may take from its start to its first answer.
 const START: Duration = Duration::from_secs(90);
@@ -238,7 +238,7 @@ pub(crate) fn check(entry: &Entry) -> anyhow::Result<&Reached> {
             "{} (process {}) has ended; log: {}",
             node.name,
             node.process.pid,
-            node.log.display()
+            place::shown(&node.log)
         );
     }
     let reached = entry

@@ -1,6 +1,6 @@
 //! Where everything of ours lies: below the workspace's target folder, and nowhere else.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::workspace;
 
@@ -28,4 +28,11 @@ pub(crate) fn tools() -> PathBuf {
 /// Temporary files of installers and JVMs, which would otherwise go to the system's folder.
 pub(crate) fn scratch() -> PathBuf {
     tools().join("tmp")
+}
+
+/// A path as people want to read it: from the workspace root on.
+pub(crate) fn shown(path: &Path) -> std::path::Display<'_> {
+    path.strip_prefix(workspace::root())
+        .unwrap_or(path)
+        .display()
 }

@@ -94,6 +94,7 @@ pub(crate) fn stop(processes: &[Process]) -> anyhow::Result<()> {
             process.signal(signal);
         }
         if Deadline::after(patience).poll(all_gone).is_some() {
+            wait_for_burial(processes);
             return Ok(());
         }
     }
@@ -103,6 +104,14 @@ pub(crate) fn stop(processes: &[Process]) -> anyhow::Result<()> {
         .map(|process| process.pid.to_string())
         .collect();
     bail!("still running after SIGKILL: process {}", left.join(", "))
+}
+
+/// Gives their parent, usually init, a moment to collect the exit codes, so that whoever looks next
+/// does not find them as zombies. In some containers nobody ever does.
+fn wait_for_burial(processes: &[Process]) {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let vanished = |process: &Process| !Path::new(&format!("/proc/{}", process.pid)).exists();
+    Deadline::after(PATIENCE).poll(|| processes.iter().all(vanished).then_some(()));
 }
 
 /// The start time in a line of `/proc/PID/stat`; none for a zombie, which runs no more.

@@ -164,6 +164,6 @@ pub(crate) fn last_words(log: &Path) -> String {
         } else {
             &tail
         },
-        log.display()
+        place::shown(log)
     )
 }

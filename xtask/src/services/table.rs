@@ -106,6 +106,10 @@ pub(crate) fn render(rows: &[Row]) -> String {
         .load_style(UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(["service", "version", "address", "state", "why not"]);
+    // Elsewhere than on a terminal lines stay whole, for grep's sake.
+    if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) {
+        table.set_width(size.ws_col);
+    }
     for row in rows {
         // Several addresses go below each other.
         let address = row.address.replace(',', "\n");

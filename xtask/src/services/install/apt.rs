@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 
 use super::super::place;
 use super::super::progress::Line;
-use super::{on_path, run};
+use super::{on_path, output, run};
 
 /// A folder that looks like `/` with the packages (and what they need and the system lacks) in it.
 #[derive(Debug, Clone)]
@@ -138,6 +138,7 @@ fn unpack(line: &Line, apt: &Path, root: &Path) -> anyhow::Result<()> {
         fs::remove_dir_all(&partial)?;
     }
     fs::create_dir_all(&partial)?;
+    line.say("unpacking");
     let mut found = false;
     for archive in fs::read_dir(&archives)? {
         let archive = archive?.path();
@@ -146,13 +147,7 @@ fn unpack(line: &Line, apt: &Path, root: &Path) -> anyhow::Result<()> {
             .is_some_and(|extension| extension == "deb")
         {
             found = true;
-            let mut dpkg = Command::new("dpkg");
-            run(
-                line,
-                "unpacking",
-                "dpkg",
-                dpkg.arg("-x").arg(&archive).arg(&partial),
-            )?;
+            output(Command::new("dpkg").arg("-x").arg(&archive).arg(&partial))?;
         }
     }
     if !found {

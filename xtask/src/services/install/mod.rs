@@ -48,7 +48,8 @@ pub(crate) fn run(line: &Line, what: &str, log: &str, command: &mut Command) -> 
     fs::create_dir_all(&logs)?;
     fs::create_dir_all(place::scratch())?;
     let log = logs.join(format!("{log}.log"));
-    let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let output =
+        File::create(&log).with_context(|| format!("cannot write {}", place::shown(&log)))?;
     line.say(what);
     let started = Instant::now();
     let mut beat = started;
@@ -68,7 +69,7 @@ pub(crate) fn run(line: &Line, what: &str, log: &str, command: &mut Command) -> 
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => bail!("{what} failed: {}", last_words(&log)),
-        Err(error) => bail!("{what}: {error:#} (log: {})", log.display()),
+        Err(error) => bail!("{what}: {error:#} (log: {})", place::shown(&log)),
     }
 }
 

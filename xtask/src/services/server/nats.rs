@@ -1,6 +1,5 @@
 //! nats-server with `JetStream`.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,18 +87,19 @@ jetstream {{
 }
 
 fn cluster(port: u16, all: &[u16]) -> String {
-    let mut routes = String::new();
-    for port in all {
-        let _ = write!(routes, " nats://127.0.0.1:{port}");
-    }
+    let routes: Vec<String> = all
+        .iter()
+        .map(|port| format!("\"nats://127.0.0.1:{port}\""))
+        .collect();
     format!(
         "\
 cluster {{
   name: laneway
   listen: 127.0.0.1:{port}
-  routes: [{routes} ]
+  routes: [{routes}]
 }}
-"
+",
+        routes = routes.join(", "),
     )
 }
 
