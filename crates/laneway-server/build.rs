@@ -1,0 +1,31 @@
+//! Tells the binary how it was built. Nothing here looks at version control: the same sources give
+//! the same binary, from an archive as well as from a clone.
+
+use std::env;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    set("LANEWAY_TARGET", &variable("TARGET"));
+    set("LANEWAY_PROFILE", &variable("PROFILE"));
+    set("LANEWAY_RUSTC", &compiler());
+}
+
+fn set(name: &str, value: &str) {
+    println!("cargo::rustc-env={name}={value}");
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| "unknown".to_owned())
+}
+
+/// The release of the compiler, such as `1.95.0`.
+fn compiler() -> String {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("--version").output();
+    output
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .and_then(|text| text.split_whitespace().nth(1).map(str::to_owned))
+        .unwrap_or_else(|| "unknown".to_owned())
+}

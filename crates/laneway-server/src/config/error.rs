@@ -1,0 +1,77 @@
+//! What can be wrong with a configuration. Every message names the place, the key and the fix.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::keys::{KEYS, Key};
+use super::source::Origin;
+
+/// Everything that is wrong, not only the first thing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) struct Problems(pub(super) Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration is not usable")?;
+        for problem in &self.0 {
+            write!(f, "\n  {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("{origin}: unknown key `{key}`: {}", hint(suggestion.as_deref(), |key| key.name.to_owned()))]
+    UnknownKey {
+        origin: Origin,
+        key: String,
+        suggestion: Option<String>,
+    },
+
+    #[error(
+        "unknown environment variable `{variable}`: {}",
+        hint(suggestion.as_deref(), Key::variable)
+    )]
+    UnknownVariable {
+        variable: String,
+        suggestion: Option<String>,
+    },
+
+    #[error("{origin}: `{section}` is a section: write `[{section}]`, and its keys below it")]
+    NotASection { origin: Origin, section: String },
+
+    #[error("{origin}: `{key}` is {value}: expected {accepts}")]
+    Unacceptable {
+        origin: Origin,
+        key: &'static str,
+        /// The value as it was written, or what it is if it was not a plain one.
+        value: String,
+        accepts: String,
+    },
+
+    #[error("{origin}: {message}")]
+    Syntax { origin: Origin, message: String },
+
+    #[error("environment variable {variable} is not valid UTF-8: set it again, or unset it")]
+    NotUtf8 { variable: String },
+}
+
+/// The nearest name, or all of them if none is near.
+fn hint(suggestion: Option<&str>, name: fn(&Key) -> String) -> String {
+    if let Some(suggestion) = suggestion {
+        return format!("did you mean `{suggestion}`?");
+    }
+    let names: Vec<String> = KEYS.iter().map(name).collect();
+    format!("there are only {}", names.join(", "))
+}
+
+/// A file that was asked for and cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the configuration file {}: {source}", path.display())]
+pub(crate) struct Unreadable {
+    pub(super) path: PathBuf,
+    pub(super) source: io::Error,
+}
