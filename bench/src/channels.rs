@@ -24,11 +24,9 @@ pub fn bench(scale: Scale) -> Bench {
 
 /// Handlers that do nothing: the cost of getting an event to its handler.
 fn no_op(scale: Scale) -> Scenario {
-    let workload = Arc::new(Workload::interleaved(10_000, scale.pick(30, 200)));
-    let about = format!(
-        "10,000 keys, {} events, handler does nothing",
-        workload.events.len()
-    );
+    let per_key = scale.pick(30, 200);
+    let workload = Arc::new(Workload::interleaved(10_000, per_key));
+    let about = format!("10,000 keys, {per_key} events each, handler does nothing");
     let floor = |lanes: usize| {
         let workload = Arc::clone(&workload);
         move || floor::run(Arc::clone(&workload), lanes, Work::Nothing)

@@ -15,7 +15,7 @@ const MARGIN: i32 = 28;
 const BARS_FROM: i32 = 210;
 /// Where the longest bar ends: values are to the right.
 const BARS_TO: i32 = 620;
-const TITLE: i32 = 76;
+const HEAD: i32 = 76;
 const PANEL_TITLE: i32 = 40;
 const BAR: i32 = 24;
 const BAR_STEP: i32 = 36;
@@ -36,6 +36,15 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(230, 159, 0),
 ];
 
+/// A size and a colour.
+#[derive(Clone, Copy)]
+struct Font(i32, RGBColor);
+
+const HEADING: Font = Font(26, INK);
+const TITLE: Font = Font(15, INK);
+const BODY: Font = Font(14, INK);
+const NOTE: Font = Font(13, FAINT);
+
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws all scenarios, one below the other.
@@ -44,36 +53,22 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 ///
 /// If the drawing library fails; it has no reason to.
 pub fn draw(results: &Results) -> Result<String> {
-    let height = TITLE + FOOTER + results.scenarios.iter().map(panel_height).sum::<i32>();
+    let height = HEAD + FOOTER + results.scenarios.iter().map(panel_height).sum::<i32>();
     let size = (unsigned(WIDTH)?, unsigned(height)?);
     let mut svg = String::new();
     {
         let canvas = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         canvas.fill(&WHITE).map_err(failed)?;
-        write(&canvas, (MARGIN, 34), results.bench, 26, INK, HPos::Left)?;
-        write(
-            &canvas,
-            (MARGIN, 60),
-            &machine::describe(),
-            13,
-            FAINT,
-            HPos::Left,
-        )?;
+        left(&canvas, (MARGIN, 34), results.bench, HEADING)?;
+        left(&canvas, (MARGIN, 60), &machine::describe(), NOTE)?;
         let colours = Colours::of(results);
-        let mut top = TITLE;
+        let mut top = HEAD;
         for scenario in &results.scenarios {
             panel(&canvas, top, scenario, &colours)?;
             top += panel_height(scenario);
         }
         let legend = "Bars: median of the rounds. Thin lines: smallest and largest.";
-        write(
-            &canvas,
-            (MARGIN, top + FOOTER / 2),
-            legend,
-            12,
-            FAINT,
-            HPos::Left,
-        )?;
+        left(&canvas, (MARGIN, top + FOOTER / 2), legend, NOTE)?;
         canvas.present().map_err(failed)?;
     }
     Ok(svg)
@@ -93,13 +88,12 @@ fn panel(
     let rule = [(MARGIN, top), (WIDTH - MARGIN, top)];
     line(canvas, rule, RULE, 1)?;
     let title = format!("{}: {}", scenario.name, scenario.about);
-    write(
+    left(canvas, (MARGIN, top + PANEL_TITLE / 2), &title, TITLE)?;
+    right(
         canvas,
-        (MARGIN, top + PANEL_TITLE / 2),
-        &title,
-        15,
-        INK,
-        HPos::Left,
+        (WIDTH - MARGIN, top + PANEL_TITLE / 2),
+        scenario.unit.better(),
+        NOTE,
     )?;
 
     let longest = scenario
@@ -111,19 +105,9 @@ fn panel(
 
     let mut middle = top + PANEL_TITLE + BAR_STEP / 2;
     for contender in &scenario.contenders {
-        write(
-            canvas,
-            (BARS_FROM - 12, middle),
-            contender.name,
-            14,
-            INK,
-            HPos::Right,
-        )?;
+        right(canvas, (BARS_FROM - 12, middle), contender.name, BODY)?;
         if let (Some(median), Some((min, max))) = (contender.median(), contender.spread()) {
-            let colour = match scenario.reference {
-                Some(reference) if reference == contender.name => REFERENCE,
-                _ => colours.get(contender.name),
-            };
+            let colour = colours.get(contender.name);
             let bar = [(BARS_FROM, middle - BAR / 2), (x(median), middle + BAR / 2)];
             canvas
                 .draw(&Rectangle::new(bar, colour.filled()))
@@ -134,44 +118,43 @@ fn panel(
             }
             let value = scenario.unit.show(median);
             let beside = x(median.max(max)) + 12;
-            write(canvas, (beside, middle), &value, 14, INK, HPos::Left)?;
+            left(canvas, (beside, middle), &value, BODY)?;
             let ratio = ratio(scenario, contender);
-            write(
-                canvas,
-                (WIDTH - MARGIN, middle),
-                &ratio,
-                13,
-                FAINT,
-                HPos::Right,
-            )?;
+            right(canvas, (WIDTH - MARGIN, middle), &ratio, NOTE)?;
         } else {
             let why = contender.error.as_deref().unwrap_or("not measured");
-            write(canvas, (BARS_FROM, middle), why, 13, FAINT, HPos::Left)?;
+            left(canvas, (BARS_FROM, middle), why, NOTE)?;
         }
         middle += BAR_STEP;
     }
     Ok(())
 }
 
-/// One colour per contender, the same in all panels.
-struct Colours(Vec<&'static str>);
+/// One colour per contender, the same in all panels. What others are compared with anywhere is grey.
+struct Colours(Vec<(&'static str, RGBColor)>);
 
 impl Colours {
     fn of(results: &Results) -> Self {
-        let mut names = Vec::new();
-        for scenario in &results.scenarios {
-            for contender in &scenario.contenders {
-                if !names.contains(&contender.name) {
-                    names.push(contender.name);
-                }
+        let references: Vec<_> = results.scenarios.iter().map(|s| s.reference).collect();
+        let mut free = COLOURS.iter().cycle();
+        let mut given: Vec<(&str, RGBColor)> = Vec::new();
+        for contender in results.scenarios.iter().flat_map(|s| &s.contenders) {
+            if given.iter().any(|(name, _)| *name == contender.name) {
+                continue;
             }
+            let colour = if references.contains(&Some(contender.name)) {
+                REFERENCE
+            } else {
+                *free.next().unwrap_or(&REFERENCE)
+            };
+            given.push((contender.name, colour));
         }
-        Self(names)
+        Self(given)
     }
 
     fn get(&self, name: &str) -> RGBColor {
-        let number = self.0.iter().position(|other| *other == name).unwrap_or(0);
-        COLOURS[number % COLOURS.len()]
+        let given = self.0.iter().find(|(other, _)| *other == name);
+        given.map_or(REFERENCE, |(_, colour)| *colour)
     }
 }
 
@@ -180,12 +163,21 @@ fn line(canvas: &Canvas<'_>, ends: [(i32, i32); 2], colour: RGBColor, width: u32
     canvas.draw(&PathElement::new(ends, style)).map_err(failed)
 }
 
+/// Text that begins at a point.
+fn left(canvas: &Canvas<'_>, at: (i32, i32), text: &str, font: Font) -> Result<()> {
+    write(canvas, at, text, font, HPos::Left)
+}
+
+/// Text that ends at a point.
+fn right(canvas: &Canvas<'_>, at: (i32, i32), text: &str, font: Font) -> Result<()> {
+    write(canvas, at, text, font, HPos::Right)
+}
+
 fn write(
     canvas: &Canvas<'_>,
     at: (i32, i32),
     text: &str,
-    size: i32,
-    colour: RGBColor,
+    Font(size, colour): Font,
     anchor: HPos,
 ) -> Result<()> {
     let style = TextStyle::from(("sans-serif", size).into_font())

@@ -40,6 +40,16 @@ pub enum Unit {
     Bytes,
 }
 
+impl Unit {
+    /// Which way to look at it.
+    pub(crate) fn better(self) -> &'static str {
+        match self {
+            Unit::PerSecond => "more is better",
+            Unit::Seconds | Unit::Bytes => "less is better",
+        }
+    }
+}
+
 /// One measurement of one contender.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {

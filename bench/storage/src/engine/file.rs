@@ -20,7 +20,11 @@ pub(super) struct Bare {
 impl Bare {
     pub(super) fn open(directory: &Path, zeroed: usize) -> Result<Self> {
         let path = directory.join("log");
-        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)?;
         let chunk = vec![0; 1 << 20];
         for _ in 0..zeroed / chunk.len() {
             file.write_all(&chunk)?;
@@ -40,8 +44,10 @@ impl Engine for Bare {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
         self.buffer.clear();
         for record in batch {
-            self.buffer.extend_from_slice(&(record.body.len() as u64).to_le_bytes());
-            self.buffer.extend_from_slice(&xxhash_rust::xxh3::xxh3_64(record.body).to_le_bytes());
+            self.buffer
+                .extend_from_slice(&(record.body.len() as u64).to_le_bytes());
+            self.buffer
+                .extend_from_slice(&xxhash_rust::xxh3::xxh3_64(record.body).to_le_bytes());
             self.buffer.extend_from_slice(&record.stream.to_le_bytes());
             self.buffer.extend_from_slice(&record.offset.to_le_bytes());
             self.buffer.extend_from_slice(record.body);

@@ -51,7 +51,10 @@ impl Rows {
     pub(super) fn open(directory: &Path, streams: u16, layout: Layout) -> Result<Self> {
         let (database, options) = match layout {
             Layout::PerStream => (open(directory)?, options()),
-            Layout::Untuned => (Database::builder(directory).open()?, KeyspaceCreateOptions::default()),
+            Layout::Untuned => (
+                Database::builder(directory).open()?,
+                KeyspaceCreateOptions::default(),
+            ),
             Layout::Blobs => (
                 open(directory)?,
                 options().with_kv_separation(Some(KvSeparationOptions::default())),

@@ -32,7 +32,9 @@ fn open(directory: &Path, names: &[String]) -> Result<Database> {
 fn retain_from(database: &Database, name: &str, offset: u64) -> Result<()> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
-    transaction.open_table(table(name))?.retain_in(..offset, |_, _| false)?;
+    transaction
+        .open_table(table(name))?
+        .retain_in(..offset, |_, _| false)?;
     Ok(transaction.commit()?)
 }
 
@@ -110,7 +112,9 @@ impl Engine for Packed {
         transaction.set_durability(Durability::Immediate)?;
         for (stream, name) in (0..).zip(&self.names) {
             if let Some(last) = pack(batch, stream, &mut self.buffer) {
-                transaction.open_table(table(name))?.insert(last, self.buffer.as_slice())?;
+                transaction
+                    .open_table(table(name))?
+                    .insert(last, self.buffer.as_slice())?;
             }
         }
         Ok(transaction.commit()?)

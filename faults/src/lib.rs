@@ -1,0 +1,59 @@
+//! Fault runs: things are broken on purpose, by a plan, and a verdict says whether promises held.
+//!
+//! `cargo xtask faults NAME [--full] [--seed N]`. A run draws its plan from a seed, so that a
+//! failure can be run again: the seed is printed first and last. What happens goes into a journal,
+//! on the standard error and into a file, and in the end a [`Verdict`](verdict::Verdict) counts what
+//! was kept and what was broken.
+//!
+//! # Layout
+//!
+//! - [`frame`]: a run with its seed, its dice and its journal
+//! - [`verdict`]: counts, and whether they pass
+//! - [`shell`]: commands with a deadline
+//! - [`services`]: the first fault run
+//!
+//! # Adding a fault run
+//!
+//! Write a function from a [`Run`](frame::Run) to a verdict, and name it in [`ALL`]. Draw the whole
+//! plan from [`Run::dice`](frame::Run::dice) before anything is broken, and announce it; judge
+//! messages with [`laneway::testing::history`], whose verdict becomes one of ours:
+//!
+//! ```
+//! use laneway::testing::history::{Attempt, History, Outcome, Rules};
+//! use laneway_faults::verdict::Verdict;
+//!
+//! let history = History::new();
+//! history.submitted("order-7", 1);
+//! history.acked("order-7", 1);
+//! history.started("order-7", 1, Attempt::default()).finish(Outcome::Done);
+//! let verdict = Verdict::from(&Rules::exactly_once().check(history.records()));
+//! assert!(verdict.passes());
+//! ```
+
+pub mod frame;
+pub mod services;
+pub mod shell;
+pub mod verdict;
+
+use anyhow::Result;
+
+use frame::Run;
+use verdict::Verdict;
+
+/// A fault run by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What is broken and what must hold, in half a line.
+    pub about: &'static str,
+    /// Runs it. An error means that it could not be judged, which is not a pass.
+    pub run: fn(&mut Run) -> Result<Verdict>,
+}
+
+/// Every fault run there is.
+pub const ALL: &[Entry] = &[Entry {
+    name: services::NAME,
+    about: services::ABOUT,
+    run: services::run,
+}];
