@@ -5,6 +5,17 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::services::progress::screen;
+
+/// Shows lines above whatever spins at the moment.
+pub(crate) fn print(lines: &[String]) {
+    screen().suspend(|| {
+        for line in lines {
+            eprintln!("{line}");
+        }
+    });
+}
+
 /// A step that is under way. Its line stays when it has ended.
 pub(crate) struct Step {
     name: String,
@@ -19,7 +30,7 @@ impl Step {
         let spinner = if io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{spinner:.cyan} {prefix}  {wide_msg:.dim}")
                 .expect("the template is constant");
-            let spinner = ProgressBar::new_spinner().with_style(style);
+            let spinner = screen().add(ProgressBar::new_spinner().with_style(style));
             spinner.set_prefix(name.clone());
             spinner.enable_steady_tick(Duration::from_millis(120));
             spinner
@@ -50,11 +61,14 @@ impl Step {
     fn end(self, mark: &str, outcome: &str) -> Duration {
         let took = self.started.elapsed();
         self.spinner.finish_and_clear();
-        eprintln!(
-            "{mark:<6} {:<36} {outcome:<30} {:>6.1} s",
-            self.name,
-            took.as_secs_f64()
-        );
+        // Services may be starting meanwhile, with spinners of their own.
+        screen().suspend(|| {
+            eprintln!(
+                "{mark:<6} {:<36} {outcome:<30} {:>6.1} s",
+                self.name,
+                took.as_secs_f64()
+            );
+        });
         took
     }
 }

@@ -11,7 +11,13 @@ pub(crate) fn root() -> &'static Path {
         .expect("xtask lives one folder below the workspace root")
 }
 
-/// Everything that is built, downloaded or started here lives below this folder.
+/// Programs that were fetched or built for our own use. Not below `CARGO_TARGET_DIR`: whoever builds
+/// elsewhere still has them.
+pub(crate) fn tools_dir() -> PathBuf {
+    root().join("target").join("tools")
+}
+
+/// Where cargo puts what it builds.
 pub(crate) fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         // Cargo resolves a relative value against the folder it was called from.

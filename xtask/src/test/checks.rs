@@ -7,7 +7,7 @@ use super::deny;
 use super::selection::Checks;
 use super::summary::{Row, Summary};
 use crate::process::{self, Line};
-use crate::progress::Step;
+use crate::progress::{self, Step};
 use crate::workspace::cargo;
 
 /// Two cores compile the whole workspace from nothing in a few minutes.
@@ -69,9 +69,7 @@ pub(super) fn check(name: &str, command: &mut Command) -> Row {
         Ok(end) if end.is_success() => Row::check(name, Ok(()), step.ok("")),
         Ok(end) => {
             let took = step.failed(&end.to_string());
-            for line in printed {
-                eprintln!("{line}");
-            }
+            progress::print(&printed);
             Row::check(name, Err(format!("{} ({end})", shown(command))), took)
         }
         Err(error) => {

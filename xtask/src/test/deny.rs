@@ -3,12 +3,13 @@
 //! Advisories are not checked here: their database is a git repository that cannot be reached from
 //! every machine, and a check that passes or fails by network is none.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::checks::check;
 use super::summary::Row;
-use crate::workspace::{cargo, root, target_dir};
+use crate::workspace::{cargo, root, tools_dir};
 
 /// Pinned, so that a new release cannot turn a run red.
 const VERSION: &str = "0.20.2";
@@ -17,22 +18,23 @@ const VERSION: &str = "0.20.2";
 ///
 /// Returns the row that says why there is none.
 pub(super) fn installed() -> Result<PathBuf, Box<Row>> {
-    let folder = target_dir()
-        .join("tools")
-        .join(format!("cargo-deny-{VERSION}"));
+    let folder = tools_dir().join(format!("cargo-deny-{VERSION}"));
     let program = folder.join("bin").join("cargo-deny");
     if program.exists() {
         return Ok(program);
     }
-    let row = check("deny (install)", &mut install(&folder));
+    let build = folder.join("build");
+    let row = check("deny (install)", &mut install(&folder, &build));
     if row.failed > 0 {
         return Err(Box::new(row));
     }
+    // Half a gigabyte that nobody needs again; left there, it does no harm.
+    let _ = fs::remove_dir_all(build);
     Ok(program)
 }
 
 /// Without optimization, it compiles in a third of the time, and the check still takes seconds.
-fn install(folder: &Path) -> Command {
+fn install(folder: &Path, build: &Path) -> Command {
     let mut command = cargo();
     command
         .args([
@@ -46,8 +48,8 @@ fn install(folder: &Path) -> Command {
         .arg("--root")
         .arg(folder)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // Its own folder below the tools: it shares nothing with the workspace.
-        .env("CARGO_TARGET_DIR", folder.join("build"));
+        // It shares nothing with the workspace.
+        .env("CARGO_TARGET_DIR", build);
     command
 }
 

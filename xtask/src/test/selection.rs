@@ -164,15 +164,11 @@ impl Workspace {
     }
 
     fn names(&self) -> String {
-        let mut names: BTreeSet<&str> = [CHECKS, SERVICES].into();
-        names.extend(self.packages.iter().map(|package| package.name.as_str()));
+        let mut names: BTreeSet<String> = [CHECKS, SERVICES].map(String::from).into();
+        names.extend(self.packages.iter().map(|package| package.name.clone()));
         for program in self.test_programs() {
-            names.insert(program);
-            names.extend(
-                services_of(program)
-                    .into_iter()
-                    .map(|service| service.name()),
-            );
+            names.insert(program.to_owned());
+            names.extend(services_of(program).iter().map(Service::to_string));
         }
         names.into_iter().collect::<Vec<_>>().join(", ")
     }

@@ -15,7 +15,7 @@ use super::libtest::Report;
 use super::selection::Workspace;
 use super::summary::Row;
 use crate::process::{self, End, Line};
-use crate::progress::Step;
+use crate::progress::{self, Step};
 use crate::workspace::cargo;
 
 /// No single test program may take longer.
@@ -83,9 +83,7 @@ pub(super) fn build(workspace: &Workspace, chosen: &[String]) -> Result<Vec<Suit
         }
         Ok(end) => {
             let took = step.failed(&end.to_string());
-            for line in printed {
-                eprintln!("{line}");
-            }
+            progress::print(&printed);
             Err(Box::new(Row::check(
                 NAME,
                 Err("does not compile".into()),
@@ -175,17 +173,15 @@ fn run(name: &str, command: &mut Command, limit: Duration) -> Row {
     }
 
     let skipped = report.skipped();
-    let mut outcome = format!("{} passed", report.passed());
-    if !skipped.is_empty() {
-        outcome += &format!(", {} skipped", skipped.len());
-    }
+    let outcome = match skipped.len() {
+        0 => format!("{} passed", report.passed()),
+        number => format!("{} passed, {number} skipped", report.passed()),
+    };
     let took = if failed == 0 {
         step.ok(&outcome)
     } else {
         let took = step.failed(&format!("{failed} failed, {outcome}"));
-        for line in printed {
-            eprintln!("{line}");
-        }
+        progress::print(&printed);
         took
     };
     Row {
