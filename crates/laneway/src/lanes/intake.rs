@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::capacity::{Bound, Gate};
 use super::close::{Abandoned, CloseReport, Drain};
@@ -23,6 +23,14 @@ use crate::fnv::fnv1a_32;
 /// Lanes of jobs without a key are numbered from here on, away from the fixed lanes of
 /// [`LaneBy::Hash`].
 const KEYLESS: u64 = 1 << 63;
+
+/// A loop of submits lets others run after so many.
+const YIELD_EVERY: u64 = 1024;
+
+/// A submitter that waits for room looks again after this long, notice or not: another one that
+/// found the topic's window free and the engine full held a place in the window for a moment, and
+/// nobody is told when it lets go.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Locks for the lanes of a topic: enough that two cores seldom meet.
 const SHARDS: usize = 256;
@@ -41,6 +49,7 @@ pub(super) struct Queue<J> {
     pub(super) room: Room,
     pub(super) counters: TopicCounters,
     keyless: AtomicU64,
+    submits: AtomicU64,
     hasher: foldhash::quality::RandomState,
     last_saturated: AtomicU64,
     refusing: AtomicBool,
@@ -99,6 +108,7 @@ impl<J: Job> Queue<J> {
             room: Room::default(),
             counters: TopicCounters::new(),
             keyless: AtomicU64::new(KEYLESS),
+            submits: AtomicU64::new(0),
             hasher: foldhash::quality::RandomState::default(),
             last_saturated: AtomicU64::new(0),
             refusing: AtomicBool::new(false),
@@ -134,8 +144,6 @@ impl<J: Job> Queue<J> {
         }
         if !self.crew.shared.try_take(bytes) {
             self.window.give_back(Bound::new(1, bytes));
-            // Somebody may have seen the window fuller than it is.
-            self.room.announce();
             return Err(if self.crew.shared.bound().messages == 0 {
                 Full::Topic
             } else {
@@ -172,45 +180,51 @@ impl<J: Job> Queue<J> {
         if self.refusing.load(Ordering::SeqCst) {
             return Err(SubmitError::new(job, Refusal::Closed));
         }
-        let bytes = job.bytes();
-        let from_shared = match self.take_room(bytes) {
-            Ok(from_shared) => from_shared,
-            Err(_) if bytes > self.largest() => {
-                let largest = self.largest();
-                return Err(SubmitError::new(job, Refusal::TooLarge { bytes, largest }));
-            }
-            Err(full) => return Err(SubmitError::new(job, Refusal::QueueFull(full))),
-        };
         let lane = self.lane_of(&job);
         let queued = Queued {
+            bytes: job.bytes(),
             job,
-            bytes,
             submitted: self.crew.clock.now(),
-            from_shared,
+            from_shared: false,
             trouble: None,
         };
-        match self.shards.push(lane, queued) {
+        let pushed = self.shards.push(lane, queued, |queued| {
+            queued.from_shared = self.take_room(queued.bytes)?;
+            Ok(())
+        });
+        match pushed {
             Ok(Pushed::MakeReady) => {
                 self.crew.push(self.id, lane);
                 Ok(())
             }
             Ok(Pushed::Queued) => Ok(()),
-            Err(refused) => {
-                let (queued, reason) = match refused {
-                    Refused::Full(queued) => (queued, Refusal::QueueFull(Full::Lane)),
-                    Refused::Closed(queued) => (queued, Refusal::Closed),
+            Err((queued, refused)) => {
+                let (bytes, largest) = (queued.bytes, self.largest());
+                let reason = match refused {
+                    Refused::Closed => Refusal::Closed,
+                    _ if bytes > largest => Refusal::TooLarge { bytes, largest },
+                    Refused::LaneFull => Refusal::QueueFull(Full::Lane),
+                    Refused::NoRoom(full) => Refusal::QueueFull(full),
                 };
-                let mut freed = Freed::default();
-                freed.add(&queued);
-                self.give_back_room(freed);
-                self.room.announce();
                 Err(SubmitError::new(queued.job, reason))
             }
         }
     }
 
+    fn submits_until_yield(&self) -> u64 {
+        // A lost count does not matter, so no read-modify-write.
+        let count = self.submits.load(Ordering::Relaxed) + 1;
+        self.submits.store(count, Ordering::Relaxed);
+        count % YIELD_EVERY
+    }
+
     /// Waits for room until `deadline`, or for ever.
     async fn submit_until(&self, job: J, deadline: Option<Instant>) -> Result<(), SubmitError<J>> {
+        // A loop of submits that never waits would keep its thread; yielding now and then lets a
+        // worker run on the same thread, while what was submitted is still in its cache.
+        if self.submits_until_yield() == 0 {
+            tokio::task::yield_now().await;
+        }
         let mut job = match self.try_submit(job) {
             Err(SubmitError {
                 job,
@@ -240,6 +254,7 @@ impl<J: Job> Queue<J> {
             tokio::select! {
                 () = here => {}
                 () = there => {}
+                () = sleep(LOOK_AGAIN) => {}
                 // One last look: notices are spared while a lane is nearly full.
                 () = until(deadline) => return self.try_submit(job),
             }

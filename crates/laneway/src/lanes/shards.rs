@@ -50,13 +50,15 @@ pub(super) enum Pushed {
     Queued,
 }
 
-/// Why [`Shards::push`] refused, with the item.
+/// Why [`Shards::push`] refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused<T> {
+pub(super) enum Refused<E> {
     /// The lane is at its bound.
-    Full(T),
+    LaneFull,
+    /// There is no room elsewhere.
+    NoRoom(E),
     /// The shards have been drained for good.
-    Closed(T),
+    Closed,
 }
 
 /// What becomes of a lane that a worker gives back.
@@ -126,24 +128,37 @@ impl<T> Shards<T> {
         }
     }
 
-    /// Puts an item at the end of its lane.
-    pub(super) fn push(&self, id: LaneId, item: T) -> Result<Pushed, Refused<T>> {
+    /// Puts an item at the end of its lane, if the lane and then `room` have a place for it. `room`
+    /// is asked under the lane's lock: a lane that is full must not take room away from the others,
+    /// not even for a moment.
+    pub(super) fn push<E>(
+        &self,
+        id: LaneId,
+        mut item: T,
+        room: impl FnOnce(&mut T) -> Result<(), E>,
+    ) -> Result<Pushed, (T, Refused<E>)> {
         let mut shard = self.shard(id);
         let shard = &mut *shard;
         if shard.closed {
-            return Err(Refused::Closed(item));
+            return Err((item, Refused::Closed));
         }
         match shard.lanes.entry(id) {
             Entry::Occupied(mut lane) => {
                 let lane = lane.get_mut();
                 if lane.queued + lane.taken >= self.lane_bound {
-                    return Err(Refused::Full(item));
+                    return Err((item, Refused::LaneFull));
+                }
+                if let Err(error) = room(&mut item) {
+                    return Err((item, Refused::NoRoom(error)));
                 }
                 let node = store(&mut shard.nodes, &mut shard.free, item);
                 lane.append(node, &mut shard.nodes);
                 Ok(Pushed::Queued)
             }
             Entry::Vacant(vacant) => {
+                if let Err(error) = room(&mut item) {
+                    return Err((item, Refused::NoRoom(error)));
+                }
                 let node = store(&mut shard.nodes, &mut shard.free, item);
                 vacant.insert(Lane {
                     head: node,
@@ -390,6 +405,15 @@ mod tests {
 
     const LANE: LaneId = LaneId(7);
 
+    fn push(shards: &Shards<u32>, id: LaneId, item: u32) -> Result<Pushed, Refused<()>> {
+        shards
+            .push(id, item, |_| Ok(()))
+            .map_err(|(returned, refused)| {
+                assert_eq!(returned, item);
+                refused
+            })
+    }
+
     fn taken(shards: &Shards<u32>, most: usize) -> VecDeque<u32> {
         let mut into = VecDeque::new();
         assert!(shards.take(LANE, most, &mut into));
@@ -399,12 +423,12 @@ mod tests {
     #[test]
     fn a_lane_is_made_ready_once_and_gone_when_empty() {
         let shards = Shards::new(4, 10);
-        assert_eq!(shards.push(LANE, 1), Ok(Pushed::MakeReady));
-        assert_eq!(shards.push(LANE, 2), Ok(Pushed::Queued));
+        assert_eq!(push(&shards, LANE, 1), Ok(Pushed::MakeReady));
+        assert_eq!(push(&shards, LANE, 2), Ok(Pushed::Queued));
         assert_eq!(shards.live(), 1);
         let mut jobs = taken(&shards, 16);
         assert_eq!(jobs, [1, 2]);
-        assert_eq!(shards.push(LANE, 3), Ok(Pushed::Queued), "while it runs");
+        assert_eq!(push(&shards, LANE, 3), Ok(Pushed::Queued), "while it runs");
         jobs.clear();
         assert_eq!(
             shards.give_back(LANE, 2, &mut jobs, Then::Continue),
@@ -423,10 +447,10 @@ mod tests {
     fn what_comes_back_is_ahead_of_what_came_meanwhile() {
         let shards = Shards::new(1, 10);
         for item in 1..=3 {
-            let _ = shards.push(LANE, item);
+            let _ = push(&shards, LANE, item);
         }
         let mut jobs = taken(&shards, 2);
-        let _ = shards.push(LANE, 4);
+        let _ = push(&shards, LANE, 4);
         assert_eq!(jobs.pop_front(), Some(1));
         assert_eq!(
             shards.give_back(LANE, 1, &mut jobs, Then::Park),
@@ -440,31 +464,46 @@ mod tests {
     #[test]
     fn taken_items_count_against_the_bound_until_they_are_finished() {
         let shards = Shards::new(1, 2);
-        let _ = shards.push(LANE, 1);
-        let _ = shards.push(LANE, 2);
+        let _ = push(&shards, LANE, 1);
+        let _ = push(&shards, LANE, 2);
         let _jobs = taken(&shards, 16);
-        assert_eq!(shards.push(LANE, 3), Err(Refused::Full(3)));
+        assert_eq!(push(&shards, LANE, 3), Err(Refused::LaneFull));
         assert_eq!(shards.finished(LANE, 1), 1);
-        assert_eq!(shards.push(LANE, 3), Ok(Pushed::Queued));
+        assert_eq!(push(&shards, LANE, 3), Ok(Pushed::Queued));
+    }
+
+    #[test]
+    fn room_is_not_asked_for_when_the_lane_is_full() {
+        let shards = Shards::new(1, 1);
+        assert_eq!(
+            shards.push(LANE, 1, |_| Err("none")),
+            Err((1, Refused::NoRoom("none")))
+        );
+        assert_eq!(shards.live(), 0);
+        let _ = push(&shards, LANE, 1);
+        assert_eq!(
+            shards.push(LANE, 2, |_| -> Result<(), ()> { panic!("asked") }),
+            Err((2, Refused::LaneFull))
+        );
     }
 
     #[test]
     fn draining_closes_and_keeps_the_order_of_a_lane() {
         let shards = Shards::new(2, 10);
         for item in 0..5 {
-            let _ = shards.push(LANE, item);
+            let _ = push(&shards, LANE, item);
         }
         let mut left = Vec::new();
         shards.drain(|item| left.push(item));
         assert_eq!(left, [0, 1, 2, 3, 4]);
-        assert_eq!(shards.push(LANE, 9), Err(Refused::Closed(9)));
+        assert_eq!(push(&shards, LANE, 9), Err(Refused::Closed));
         assert_eq!(shards.live(), 0);
     }
 
     #[test]
     fn what_is_given_back_after_the_drain_stays_with_its_owner() {
         let shards = Shards::new(1, 10);
-        let _ = shards.push(LANE, 1);
+        let _ = push(&shards, LANE, 1);
         let mut jobs = taken(&shards, 16);
         shards.drain(|_| panic!("it is out with a worker"));
         assert_eq!(
@@ -478,7 +517,7 @@ mod tests {
     fn an_emptied_shard_returns_its_memory() {
         let shards = Shards::new(1, 10);
         for id in 0..10_000 {
-            let _ = shards.push(LaneId(id), 0);
+            let _ = push(&shards, LaneId(id), 0);
         }
         let mut jobs = VecDeque::new();
         for id in 0..10_000 {
