@@ -128,14 +128,20 @@ fn run_command(choice: &Choice, command: &[OsString]) -> anyhow::Result<ExitCode
     let (program, arguments) = command.split_first().context("no command")?;
     let outcomes = choice.ensure();
     eprintln!("{}\n", outcome_table(&outcomes));
-    let result = Command::new(program)
+    // Not while an interruption stops the servers.
+    let permit = interrupt::start_permit();
+    let child = Command::new(program)
         .args(arguments)
         .envs(environment(&outcomes))
-        .spawn()
-        .and_then(|mut child| {
-            interrupt::set_command(Process::with_id(child.id()));
-            child.wait()
-        });
+        .spawn();
+    interrupt::set_command(
+        child
+            .as_ref()
+            .ok()
+            .and_then(|child| Process::with_id(child.id())),
+    );
+    drop(permit);
+    let result = child.and_then(|mut child| child.wait());
     interrupt::set_command(None);
     release()?;
     let status = result.with_context(|| format!("cannot run {}", program.display()))?;

@@ -160,7 +160,13 @@ fn start(site: &Site<'_>) -> anyhow::Result<Reached> {
     let built = server::build(site)?;
     site.line.say("waiting for its first answer");
     let mut last = None;
-    let answer = Deadline::after(START).poll(|| {
+    // A program that is merely to be had either runs or does not.
+    let patience = if site.has_nodes() {
+        START
+    } else {
+        Duration::ZERO
+    };
+    let answer = Deadline::after(patience).poll(|| {
         if let Err(ended) = site.check_alive() {
             return Some(Err(ended));
         }
@@ -173,8 +179,8 @@ fn start(site: &Site<'_>) -> anyhow::Result<Reached> {
         }
     });
     let Some(answer) = answer else {
-        let last = last.map_or_else(String::new, |error| format!(": {error:#}"));
-        bail!("no answer after {} s{last}", START.as_secs());
+        let last = last.unwrap_or_else(|| anyhow!("it was not even asked"));
+        return Err(last).with_context(|| format!("no answer after {} s", patience.as_secs()));
     };
     let version = answer?.or(built.version);
     let mut variables = vec![(site.service.env_var().to_owned(), built.address.clone())];

@@ -11,8 +11,8 @@ use signal_hook::iterator::Signals;
 use super::process::{self, Process};
 use super::release_interrupted;
 
-/// Taken for every start of a server together with its entry in the ledger. Taken for good on
-/// interruption, so that nothing starts while everything stops.
+/// Taken for every start of a server together with its entry in the ledger, and for the start of
+/// the command. Taken for good on interruption, so that nothing starts while everything stops.
 static STARTS: Mutex<()> = Mutex::new(());
 
 /// The command of `services run`, which goes before its servers do.
@@ -21,7 +21,7 @@ static COMMAND: Mutex<Option<Process>> = Mutex::new(None);
 /// How long that command may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Starts of servers are done while this is held.
+/// Whatever starts is started while this is held.
 pub(crate) fn start_permit() -> MutexGuard<'static, ()> {
     STARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -47,6 +47,7 @@ pub(crate) fn listen() {
 }
 
 fn end(signal: i32) -> ! {
+    let _permit = start_permit();
     let command = *COMMAND.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(command) = command {
         // Ctrl-C reached it as well, through the terminal; the other signals were meant for us only.
@@ -57,7 +58,6 @@ fn end(signal: i32) -> ! {
             let _ = process::stop(&[command]);
         }
     }
-    let _permit = start_permit();
     if let Err(error) = release_interrupted() {
         eprintln!("{error:#}");
     }

@@ -42,5 +42,4 @@ pub(crate) use release::{down, release};
 pub(crate) use service::Service;
 pub(crate) use shape::{NatsSync, Shape};
 
-use probe::probe;
 use release::{keep, release_interrupted};

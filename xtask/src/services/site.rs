@@ -81,6 +81,15 @@ impl<'a> Site<'a> {
         })
     }
 
+    /// Whether anything was started here.
+    pub(crate) fn has_nodes(&self) -> bool {
+        with(self.ledger, |ledger| {
+            ledger
+                .entry(self.service)
+                .is_some_and(|entry| !entry.nodes.is_empty())
+        })
+    }
+
     /// An error if a node ended, with the last words of its log.
     pub(crate) fn check_alive(&self) -> anyhow::Result<()> {
         let dead = with(self.ledger, |ledger| {

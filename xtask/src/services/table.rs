@@ -5,7 +5,8 @@ use comfy_table::{ContentArrangement, Table};
 
 use super::ensure::{check, given, one_line};
 use super::ledger::Ledger;
-use super::{Outcome, Service, Source, State, ensure, probe};
+use super::probe::{probe, without_password};
+use super::{Outcome, Service, Source, State, ensure};
 
 /// One line of the table.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,7 +113,8 @@ pub(crate) fn render(rows: &[Row]) -> String {
     }
     for row in rows {
         // Several addresses go below each other.
-        let address = row.address.replace(',', "\n");
+        let addresses: Vec<String> = row.address.split(',').map(without_password).collect();
+        let address = addresses.join("\n");
         table.add_row([
             row.service.name(),
             &row.version,

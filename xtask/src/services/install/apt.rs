@@ -14,19 +14,32 @@ use super::super::place;
 use super::super::progress::Line;
 use super::{on_path, output, run};
 
-/// A folder that looks like `/` with the packages (and what they need and the system lacks) in it.
+/// Packages, and what they need and the system lacks, in a folder that looks like `/`.
 #[derive(Debug, Clone)]
-pub(crate) struct Root(PathBuf);
+pub(crate) struct Unpacked {
+    root: PathBuf,
+    /// The file for whose sake they were fetched.
+    pub(crate) file: PathBuf,
+}
 
-impl Root {
-    /// Fetches and unpacks packages, unless that was done before.
-    pub(crate) fn with(line: &Line, name: &str, packages: &[&str]) -> anyhow::Result<Self> {
+impl Unpacked {
+    /// Fetches and unpacks packages for the sake of one file in them, unless that was done before.
+    pub(crate) fn with(
+        line: &Line,
+        name: &str,
+        packages: &[&str],
+        file: &str,
+    ) -> anyhow::Result<Self> {
         // apt-get works on one set of lists and archives.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-        let root = Self::place(name);
-        if root.is_dir() {
-            return Ok(Self(root));
+        let root = place::tools().join("debian").join(name);
+        let unpacked = Self {
+            file: root.join(file),
+            root,
+        };
+        if unpacked.file.exists() {
+            return Ok(unpacked);
         }
         if on_path("apt-get").is_none() || on_path("dpkg").is_none() {
             bail!("not installed, and without apt-get and dpkg it cannot be fetched");
@@ -43,43 +56,41 @@ impl Root {
             update(line, &apt, name)?;
             download(line, &apt, name, packages)?;
         }
-        unpack(line, &apt, &root)?;
-        Ok(Self(root))
-    }
-
-    fn place(name: &str) -> PathBuf {
-        place::tools().join("debian").join(name)
-    }
-
-    /// A file by its path on a system where the package is installed.
-    pub(crate) fn file(&self, path: &str) -> anyhow::Result<PathBuf> {
-        let file = self.0.join(path);
-        if !file.exists() {
-            bail!("the packages in {} have no {path}", self.0.display());
+        unpack(line, &apt, &unpacked.root)?;
+        if !unpacked.file.exists() {
+            bail!("apt-get takes it for installed, but /{file} is missing; reinstall it");
         }
-        Ok(file)
+        Ok(unpacked)
     }
 
-    /// The folders below one that match, such as every `jvm/*`.
-    pub(crate) fn folders(&self, path: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.0.join(path))
-            .into_iter()
-            .flatten()
-            .flatten();
-        entries
-            .map(|entry| entry.path())
-            .filter(|path| path.is_dir())
-            .collect()
-    }
-
-    /// Where its shared libraries are.
+    /// Where the shared libraries among it are: in the folders of the architecture, and one level
+    /// below, where packages keep those that they alone use.
     pub(crate) fn libraries(&self) -> Vec<PathBuf> {
-        ["usr/lib", "lib"]
+        let common: Vec<PathBuf> = ["usr/lib", "lib"]
             .into_iter()
-            .flat_map(|folder| self.folders(folder))
+            .flat_map(|folder| folders(&self.root.join(folder)))
             .filter(|folder| folder.to_string_lossy().ends_with("-linux-gnu"))
-            .collect()
+            .collect();
+        let private: Vec<PathBuf> = common
+            .iter()
+            .flat_map(|folder| folders(folder))
+            .filter(|folder| has_libraries(folder))
+            .collect();
+        [common, private].concat()
     }
+}
+
+fn folders(of: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(of).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect()
+}
+
+fn has_libraries(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().contains(".so"))
 }
 
 fn apt_get(apt: &Path) -> Command {
@@ -134,24 +145,21 @@ fn download(line: &Line, apt: &Path, name: &str, packages: &[&str]) -> anyhow::R
 fn unpack(line: &Line, apt: &Path, root: &Path) -> anyhow::Result<()> {
     let archives = apt.join("archives");
     let partial = root.with_added_extension("partial");
-    if partial.is_dir() {
-        fs::remove_dir_all(&partial)?;
+    for left_behind in [root, &partial] {
+        if left_behind.is_dir() {
+            fs::remove_dir_all(left_behind)?;
+        }
     }
     fs::create_dir_all(&partial)?;
     line.say("unpacking");
-    let mut found = false;
     for archive in fs::read_dir(&archives)? {
         let archive = archive?.path();
         if archive
             .extension()
             .is_some_and(|extension| extension == "deb")
         {
-            found = true;
             output(Command::new("dpkg").arg("-x").arg(&archive).arg(&partial))?;
         }
-    }
-    if !found {
-        bail!("apt-get takes it for installed, but it is not on the search path");
     }
     mend_links(&partial, &partial)?;
     // Last, so that the folder is either whole or not there.

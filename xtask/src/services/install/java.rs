@@ -1,5 +1,6 @@
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -8,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 
 use super::super::place;
 use super::super::progress::Line;
-use super::apt::Root;
+use super::apt::Unpacked;
 use super::{on_path, output, truststore, wrapper};
 
 /// Kafka 4 runs on nothing older.
@@ -35,7 +36,8 @@ impl Java {
     fn look(line: &Line) -> anyhow::Result<Self> {
         let home = env::var_os("JAVA_HOME").filter(|home| !home.is_empty());
         let named = home.map(|home| Path::new(&home).join("bin/java"));
-        for program in named.into_iter().chain(on_path("java")) {
+        let candidates = named.into_iter().chain(on_path("java")).chain(installed());
+        for program in candidates {
             if version(&program).is_ok_and(|version| version >= OLDEST) {
                 return Ok(Self {
                     program,
@@ -43,15 +45,15 @@ impl Java {
                 });
             }
         }
-        let root = Root::with(line, "java", &["default-jre-headless"])?;
-        let home = root
-            .folders("usr/lib/jvm")
-            .into_iter()
-            .find(|folder| !folder.is_symlink() && folder.join("bin/java").is_file())
-            .context("the package has no bin/java")?;
-        let mut libraries = root.libraries();
-        libraries.push(home.join("lib"));
-        let program = wrapper("java", &home.join("bin/java"), &libraries)?;
+        let file = "usr/lib/jvm/default-java/bin/java";
+        let package = Unpacked::with(line, "java", &["default-jre-headless"], file)?;
+        let fetched = package.file.canonicalize()?;
+        let home = fetched
+            .ancestors()
+            .nth(2)
+            .context("the package has no home for Java")?
+            .to_owned();
+        let program = wrapper("java", &fetched, &package.libraries())?;
         let found = version(&program)?;
         if found < OLDEST {
             bail!("the package is Java {found}; put a newer one on the search path");
@@ -84,6 +86,12 @@ impl Java {
             format!("-XX:-UsePerfData {}", temporary_folder()),
         )
     }
+}
+
+/// Those of the system that are not on the search path.
+fn installed() -> Vec<PathBuf> {
+    let homes = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    homes.map(|home| home.path().join("bin/java")).collect()
 }
 
 fn temporary_folder() -> String {

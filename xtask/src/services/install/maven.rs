@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::super::place;
 use super::super::progress::Line;
-use super::apt::Root;
+use super::apt::Unpacked;
 use super::java::Java;
 use super::{on_path, run};
 
@@ -47,8 +47,9 @@ pub(crate) fn fetch(
 }
 
 fn program(line: &Line) -> anyhow::Result<PathBuf> {
-    match on_path("mvn") {
-        Some(program) => Ok(program),
-        None => Root::with(line, "maven", &["maven"])?.file("usr/share/maven/bin/mvn"),
+    if let Some(program) = on_path("mvn") {
+        return Ok(program);
     }
+    let file = "usr/share/maven/bin/mvn";
+    Ok(Unpacked::with(line, "maven", &["maven"], file)?.file)
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::super::progress::Line;
-use super::apt::Root;
+use super::apt::Unpacked;
 use super::{on_path, output, run, wrapper};
 
 /// Puts one Python package into `folder`, unless that was done before.
@@ -47,13 +47,19 @@ fn pip(line: &Line) -> anyhow::Result<Command> {
     if output(Command::new("python3").args(["-m", "pip", "--version"])).is_ok() {
         return Ok(system);
     }
-    let root = Root::with(line, "pip", &["python3-pip"])?;
-    let mut command = match root.file("usr/bin/python3") {
-        Ok(python) => Command::new(wrapper("python3", &python, &root.libraries())?),
-        Err(_) => Command::new(on_path("python3").context("python3 is not on the search path")?),
+    // Python comes with it where it is missing, and then looks for its modules next to itself.
+    let modules = "usr/lib/python3/dist-packages";
+    let package = Unpacked::with(line, "pip", &["python3-pip"], modules)?;
+    let fetched = package
+        .file
+        .ancestors()
+        .nth(3)
+        .map(|usr| usr.join("bin/python3"));
+    let python = match fetched.filter(|python| python.is_file()) {
+        Some(python) => wrapper("python3", &python, &package.libraries())?,
+        None => on_path("python3").context("python3 is not on the search path")?,
     };
-    command
-        .env("PYTHONPATH", root.file("usr/lib/python3/dist-packages")?)
-        .args(["-m", "pip"]);
+    let mut command = Command::new(python);
+    command.env("PYTHONPATH", &package.file).args(["-m", "pip"]);
     Ok(command)
 }

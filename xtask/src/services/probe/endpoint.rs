@@ -54,13 +54,13 @@ impl Endpoint {
             port,
         })
     }
+}
 
-    /// For messages and tables.
-    pub(super) fn without_password(text: &str) -> String {
-        match text.split_once("://").zip(text.rsplit_once('@')) {
-            Some(((scheme, _), (_, place))) => format!("{scheme}://…@{place}"),
-            None => text.to_owned(),
-        }
+/// An address for messages and tables.
+pub(crate) fn without_password(text: &str) -> String {
+    match text.split_once("://").zip(text.rsplit_once('@')) {
+        Some(((scheme, _), (_, place))) => format!("{scheme}://…@{place}"),
+        None => text.to_owned(),
     }
 }
 
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn passwords_are_not_shown() {
         assert_eq!(
-            Endpoint::without_password("redis://:secret@host:1"),
+            without_password("redis://:secret@host:1"),
             "redis://…@host:1"
         );
-        assert_eq!(Endpoint::without_password("host:1"), "host:1");
+        assert_eq!(without_password("host:1"), "host:1");
     }
 }

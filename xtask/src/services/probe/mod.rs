@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use self::endpoint::Endpoint;
+pub(crate) use self::endpoint::without_password;
 use super::Service;
 use super::deadline::Deadline;
 use super::server::chromium;
@@ -43,7 +44,7 @@ pub(crate) fn probe(
             Service::Zookeeper => zookeeper::probe(part, deadline),
             Service::Nginx | Service::Chromium => http::probe(part, deadline),
         };
-        version = ask().with_context(|| Endpoint::without_password(part))?;
+        version = ask().with_context(|| without_password(part))?;
     }
     if parts.is_empty() {
         bail!("no address");

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::Built;
-use crate::services::install::{apt::Root, on_path, output, wrapper};
+use crate::services::install::{apt::Unpacked, on_path, output, wrapper};
 use crate::services::site::Site;
 
 /// The names under which distributions install it.
@@ -30,14 +30,9 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
 }
 
 fn fetched(site: &Site<'_>) -> anyhow::Result<PathBuf> {
-    let root = Root::with(site.line, "chromium", &["chromium"])?;
-    let mut libraries = root.libraries();
-    libraries.push(root.file("usr/lib/chromium")?);
-    wrapper(
-        "chromium",
-        &root.file("usr/lib/chromium/chromium")?,
-        &libraries,
-    )
+    let file = "usr/lib/chromium/chromium";
+    let package = Unpacked::with(site.line, "chromium", &["chromium"], file)?;
+    wrapper("chromium", &package.file, &package.libraries())
 }
 
 /// Whether it runs at all.

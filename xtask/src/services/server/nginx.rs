@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Built;
-use crate::services::install::{apt::Root, find, wrapper};
+use crate::services::install::{apt::Unpacked, find, wrapper};
 use crate::services::ports;
 use crate::services::site::Site;
 
@@ -37,8 +37,8 @@ fn program(site: &Site<'_>) -> anyhow::Result<PathBuf> {
     if let Some(program) = find(site.service, "nginx") {
         return Ok(program);
     }
-    let root = Root::with(site.line, "nginx", &["nginx"])?;
-    wrapper("nginx", &root.file("usr/sbin/nginx")?, &root.libraries())
+    let package = Unpacked::with(site.line, "nginx", &["nginx"], "usr/sbin/nginx")?;
+    wrapper("nginx", &package.file, &package.libraries())
 }
 
 fn config(port: u16, folder: &Path) -> String {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::Built;
-use crate::services::install::{apt::Root, find, wrapper};
+use crate::services::install::{apt::Unpacked, find, wrapper};
 use crate::services::ports;
 use crate::services::site::Site;
 
@@ -48,10 +48,7 @@ fn program(site: &Site<'_>) -> anyhow::Result<PathBuf> {
     if let Some(program) = find(site.service, "redis-server") {
         return Ok(program);
     }
-    let root = Root::with(site.line, "redis", &["redis-server"])?;
-    wrapper(
-        "redis-server",
-        &root.file("usr/bin/redis-server")?,
-        &root.libraries(),
-    )
+    let file = "usr/bin/redis-server";
+    let package = Unpacked::with(site.line, "redis", &["redis-server"], file)?;
+    wrapper("redis-server", &package.file, &package.libraries())
 }

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::Built;
-use crate::services::install::{apt::Root, java::Java};
+use crate::services::install::{apt::Unpacked, java::Java};
 use crate::services::ports;
 use crate::services::site::Site;
-
-const INSTALLED: &str = "/usr/share/java";
 
 /// The package with the server, and the one with a logger for it.
 const PACKAGES: [&str; 2] = ["libzookeeper-java", "libslf4j-java"];
@@ -60,10 +58,13 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
 
 /// The jars, fetched or installed. A fetched package may need an installed one.
 fn class_path(site: &Site<'_>) -> anyhow::Result<String> {
-    let mut folders = vec![PathBuf::from(INSTALLED)];
+    let installed = PathBuf::from("/usr/share/java");
+    let mut folders = vec![installed];
     if !folders[0].join("zookeeper.jar").exists() {
-        let root = Root::with(site.line, "zookeeper", &PACKAGES)?;
-        folders.insert(0, root.file("usr/share/java")?);
+        let file = "usr/share/java/zookeeper.jar";
+        let package = Unpacked::with(site.line, "zookeeper", &PACKAGES, file)?;
+        let folder = package.file.parent().map(Path::to_owned);
+        folders = folder.into_iter().chain(folders).collect();
     }
     let jars = JARS.map(|name| {
         let file = format!("{name}.jar");
