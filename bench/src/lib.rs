@@ -1,6 +1,6 @@
 //! Benchmarks, side by side with peers: `cargo xtask bench NAME`.
 //!
-//! A [`Bench`](frame::Bench) is a list of [`Scenario`](frame::Scenario)s, and a scenario is a list of contenders that do the same
+//! A [`Bench`] is a list of [`Scenario`](frame::Scenario)s, and a scenario is a list of contenders that do the same
 //! work: ours, a peer, and a floor that shows what the machine can do. Contenders take turns in one
 //! run, over several rounds, so that a busy moment of the machine hits all of them alike. What is
 //! reported is the median of a contender's rounds, their spread, and the ratio to the scenario's
@@ -19,7 +19,7 @@
 //!
 //! # Adding a benchmark
 //!
-//! Write a function that builds it for a [`Scale`](frame::Scale), and name it in [`ALL`]:
+//! Write a function that builds it for a [`Scale`], and name it in [`ALL`]:
 //!
 //! ```
 //! use std::time::{Duration, Instant};

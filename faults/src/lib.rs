@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask faults NAME [--full] [--seed N]`. A run draws its plan from a seed, so that a
 //! failure can be run again: the seed is printed first and last. What happens goes into a journal,
-//! on the standard error and into a file, and in the end a [`Verdict`](verdict::Verdict) counts what
+//! on the standard error and into a file, and in the end a [`Verdict`] counts what
 //! was kept and what was broken.
 //!
 //! # Layout
@@ -14,8 +14,8 @@
 //!
 //! # Adding a fault run
 //!
-//! Write a function from a [`Run`](frame::Run) to a verdict, and name it in [`ALL`]. Draw the whole
-//! plan from [`Run::dice`](frame::Run::dice) before anything is broken, and announce it; judge
+//! Write a function from a [`Run`] to a verdict, and name it in [`ALL`]. Draw the whole
+//! plan from [`Run::dice`] before anything is broken, and announce it; judge
 //! messages with [`laneway::testing::history`], whose verdict becomes one of ours:
 //!
 //! ```

@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! - [`services`]: real servers for tests, installed if missing and started on loopback ports
-//! - [`test`]: checks, services, all tests, one table
+//! - [`mod@test`]: checks, services, all tests, one table
 //! - [`runner`]: builds and runs the benchmark and the fault programs
 //! - [`process`], [`progress`], [`workspace`]: what they share
 

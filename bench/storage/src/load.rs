@@ -109,7 +109,9 @@ pub(crate) fn appends(place: &Place, publishers: usize, size: usize, seconds: f6
                             break;
                         }
                         if measuring.load(Ordering::Relaxed) {
-                            latencies.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+                            latencies.push(
+                                u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+                            );
                         }
                     }
                     latencies

@@ -52,7 +52,11 @@ fn append(engine: &mut dyn Engine, streams: u16, records: u64, size: usize) -> R
         let batch: Vec<_> = ids
             .iter()
             .zip(&bodies)
-            .map(|(&(stream, offset), body)| Record { stream, offset, body })
+            .map(|(&(stream, offset), body)| Record {
+                stream,
+                offset,
+                body,
+            })
             .collect();
         engine.append(&batch)?;
     }
@@ -66,7 +70,9 @@ pub(crate) fn open(place: &Place, records: u64) -> Result<()> {
     let per_stream = records / u64::from(place.streams);
     for stream in 0..place.streams {
         let mut last = None;
-        engine.scan(stream, per_stream - 1, 10, &mut |offset, _| last = Some(offset))?;
+        engine.scan(stream, per_stream - 1, 10, &mut |offset, _| {
+            last = Some(offset)
+        })?;
         ensure!(
             last == Some(per_stream - 1),
             "stream {stream} ends at {last:?}, not {}",
@@ -197,7 +203,9 @@ pub(crate) fn verify(place: &Place, size: usize) -> Result<()> {
         page_through(engine.as_ref(), stream, 0, &mut |offset, body| {
             body::fill(&mut expected_body, stream, offset, size);
             if (offset != expected || body != expected_body) && wrong.len() < 5 {
-                wrong.push(format!("stream {stream}: expected {expected}, found {offset}"));
+                wrong.push(format!(
+                    "stream {stream}: expected {expected}, found {offset}"
+                ));
             }
             expected = offset + 1;
         })?;

@@ -60,8 +60,7 @@ pub(crate) fn run(
 fn appends(engine: Choice, directory: &Path, note: &mut dyn FnMut(&str, f64)) -> Result<()> {
     for size in ["128", "1024"] {
         for publishers in ["1", "16", "256"] {
-            let seconds = if publishers == "256" { "4" } else { "3" };
-            let args = ["--publishers", publishers, "--size", size, "--seconds", seconds];
+            let args = ["--publishers", publishers, "--size", size, "--seconds", "2"];
             let found = measure(engine, directory, "appends", &args)?;
             note(
                 &format!("{publishers} × {size} B /s"),
@@ -77,7 +76,12 @@ fn appends(engine: Choice, directory: &Path, note: &mut dyn FnMut(&str, f64)) ->
 }
 
 /// Fill, kill, open, scan, drop: the same data all along.
-fn life(engine: Choice, directory: &Path, records: u64, note: &mut dyn FnMut(&str, f64)) -> Result<()> {
+fn life(
+    engine: Choice,
+    directory: &Path,
+    records: u64,
+    note: &mut dyn FnMut(&str, f64),
+) -> Result<()> {
     let records = records.to_string();
     let place = directory.join(engine.name());
     clear(&place)?;
@@ -103,7 +107,10 @@ fn life(engine: Choice, directory: &Path, records: u64, note: &mut dyn FnMut(&st
     let dropped = execute(command(engine, &place, "retain").args(["--records", &records]))?;
     note("drop half ms", number(&dropped, "drop_ms"));
     note("freed %", number(&dropped, "freed_percent"));
-    note("read start after drop ms", number(&dropped, "read_from_start_ms"));
+    note(
+        "read start after drop ms",
+        number(&dropped, "read_from_start_ms"),
+    );
     clear(&place)
 }
 

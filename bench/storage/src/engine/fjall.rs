@@ -1,5 +1,6 @@
 //! fjall: a log-structured merge tree behind a shared journal.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
@@ -36,7 +37,11 @@ fn options() -> KeyspaceCreateOptions {
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
 }
 
-fn per_stream(database: &Database, streams: u16, options: &KeyspaceCreateOptions) -> Result<Vec<Keyspace>> {
+fn per_stream(
+    database: &Database,
+    streams: u16,
+    options: &KeyspaceCreateOptions,
+) -> Result<Vec<Keyspace>> {
     (0..streams)
         .map(|stream| Ok(database.keyspace(&format!("stream-{stream}"), || options.clone())?))
         .collect()
@@ -67,7 +72,10 @@ impl Rows {
 
 impl Engine for Rows {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
-        let mut writes = self.database.batch().durability(Some(PersistMode::SyncData));
+        let mut writes = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
         for record in batch {
             let stream = &self.streams[usize::from(record.stream)];
             writes.insert(stream, record.offset.to_be_bytes(), record.body);
@@ -75,7 +83,13 @@ impl Engine for Rows {
         Ok(writes.commit()?)
     }
 
-    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
         let mut count = 0;
         let snapshot = self.database.snapshot();
         let range = snapshot.range(&self.streams[usize::from(stream)], from.to_be_bytes()..);
@@ -116,14 +130,23 @@ impl OneKeyspace {
 
 impl Engine for OneKeyspace {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
-        let mut writes = self.database.batch().durability(Some(PersistMode::SyncData));
+        let mut writes = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
         for record in batch {
             writes.insert(&self.rows, key(record.stream, record.offset), record.body);
         }
         Ok(writes.commit()?)
     }
 
-    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
         let mut count = 0;
         let snapshot = self.database.snapshot();
         let range = snapshot.range(&self.rows, key(stream, from)..=key(stream, u64::MAX));
@@ -172,7 +195,10 @@ impl Packed {
 
 impl Engine for Packed {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
-        let mut writes = self.database.batch().durability(Some(PersistMode::SyncData));
+        let mut writes = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
         for (stream, rows) in (0..).zip(&self.streams) {
             if let Some(last) = pack(batch, stream, &mut self.buffer) {
                 writes.insert(rows, last.to_be_bytes(), self.buffer.as_slice());
@@ -181,7 +207,13 @@ impl Engine for Packed {
         Ok(writes.commit()?)
     }
 
-    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
         let mut count = 0;
         let snapshot = self.database.snapshot();
         for row in snapshot.range(&self.streams[usize::from(stream)], from.to_be_bytes()..) {
@@ -202,5 +234,98 @@ impl Engine for Packed {
     fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
         let stream = &self.streams[usize::from(stream)];
         Ok(stream.tree.drop_range(..offset.to_be_bytes())?)
+    }
+}
+
+const SEGMENT: u64 = 32_768;
+
+/// A keyspace per stream and range of offsets: retention deletes keyspaces.
+pub(super) struct Segments {
+    database: Database,
+    segments: BTreeMap<(u16, u64), Keyspace>,
+    buffer: Vec<u8>,
+}
+
+impl Segments {
+    pub(super) fn open(directory: &Path) -> Result<Self> {
+        let database = open(directory)?;
+        let mut segments = BTreeMap::new();
+        for name in database.list_keyspace_names() {
+            if let Some((stream, segment)) = name.split_once('-') {
+                let keyspace = database.keyspace(&name, options)?;
+                segments.insert((stream.parse()?, segment.parse()?), keyspace);
+            }
+        }
+        Ok(Self {
+            database,
+            segments,
+            buffer: Vec::new(),
+        })
+    }
+}
+
+impl Engine for Segments {
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
+        let mut by_segment: BTreeMap<_, Vec<Record<'_>>> = BTreeMap::new();
+        for record in batch {
+            by_segment
+                .entry((record.stream, record.offset / SEGMENT))
+                .or_default()
+                .push(*record);
+        }
+        let mut writes = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
+        for ((stream, segment), records) in by_segment {
+            let rows = match self.segments.entry((stream, segment)) {
+                std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::btree_map::Entry::Vacant(fresh) => {
+                    let name = format!("{stream}-{segment}");
+                    fresh.insert(self.database.keyspace(&name, options)?)
+                }
+            };
+            if let Some(last) = pack(&records, stream, &mut self.buffer) {
+                writes.insert(rows, last.to_be_bytes(), self.buffer.as_slice());
+            }
+        }
+        Ok(writes.commit()?)
+    }
+
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
+        let mut count = 0;
+        let snapshot = self.database.snapshot();
+        let first = (stream, from / SEGMENT);
+        for (_, rows) in self.segments.range(first..(stream + 1, 0)) {
+            for row in snapshot.range(rows, from.to_be_bytes()..) {
+                let (key, value) = row.into_inner()?;
+                for (offset, body) in unpack(u64::from_be_bytes(key[..].try_into()?), &value) {
+                    if offset >= from && count < max {
+                        each(offset, body);
+                        count += 1;
+                    }
+                }
+                if count == max {
+                    return Ok(count);
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
+        let gone = self.segments.range((stream, 0)..(stream, offset / SEGMENT));
+        for place in gone.map(|(place, _)| *place).collect::<Vec<_>>() {
+            if let Some(segment) = self.segments.remove(&place) {
+                self.database.delete_keyspace(segment)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -26,7 +26,13 @@ pub(crate) trait Engine: Send {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()>;
 
     /// Hands up to `max` records from `from` on to `each`, in order; returns how many.
-    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize>;
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize>;
 
     /// Removes all records of a stream before `offset`, durably enough that space comes back.
     fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()>;
@@ -49,6 +55,8 @@ pub(crate) enum Choice {
     FjallBlob,
     /// fjall, a keyspace per stream, a row per stream and batch (records packed).
     FjallPacked,
+    /// As `fjall-packed`, but a keyspace per stream and 32,768 offsets, deleted as a whole.
+    FjallSegments,
     /// redb, a table per stream.
     Redb,
     /// redb with quick repair (two fsyncs a commit, allocator state in every commit).
@@ -57,6 +65,8 @@ pub(crate) enum Choice {
     RedbPacked,
     /// `SQLite`, WAL, `synchronous=FULL`, one table.
     Sqlite,
+    /// `SQLite`, a row per stream and batch.
+    SqlitePacked,
 }
 
 impl Choice {
@@ -65,15 +75,27 @@ impl Choice {
         Ok(match self {
             Self::File => Box::new(file::Bare::open(directory, 0)?),
             Self::FileZeroed => Box::new(file::Bare::open(directory, file::ZEROED)?),
-            Self::Fjall => Box::new(fjall::Rows::open(directory, streams, fjall::Layout::PerStream)?),
-            Self::FjallDefault => Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Untuned)?),
-            Self::FjallBlob => Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Blobs)?),
+            Self::Fjall => Box::new(fjall::Rows::open(
+                directory,
+                streams,
+                fjall::Layout::PerStream,
+            )?),
+            Self::FjallDefault => Box::new(fjall::Rows::open(
+                directory,
+                streams,
+                fjall::Layout::Untuned,
+            )?),
+            Self::FjallBlob => {
+                Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Blobs)?)
+            }
             Self::FjallOne => Box::new(fjall::OneKeyspace::open(directory)?),
             Self::FjallPacked => Box::new(fjall::Packed::open(directory, streams)?),
+            Self::FjallSegments => Box::new(fjall::Segments::open(directory)?),
             Self::Redb => Box::new(redb::Rows::open(directory, streams, false)?),
             Self::RedbQuick => Box::new(redb::Rows::open(directory, streams, true)?),
             Self::RedbPacked => Box::new(redb::Packed::open(directory, streams)?),
             Self::Sqlite => Box::new(sqlite::Wal::open(directory)?),
+            Self::SqlitePacked => Box::new(sqlite::Packed::open(directory, streams)?),
         })
     }
 

@@ -10,7 +10,9 @@ use super::{Engine, Record, pack, unpack};
 type Bytes = &'static [u8];
 
 fn names(streams: u16) -> Vec<String> {
-    (0..streams).map(|stream| format!("stream-{stream}")).collect()
+    (0..streams)
+        .map(|stream| format!("stream-{stream}"))
+        .collect()
 }
 
 fn table(name: &str) -> TableDefinition<'_, u64, Bytes> {
@@ -61,7 +63,10 @@ impl Engine for Rows {
         transaction.set_durability(Durability::Immediate)?;
         transaction.set_quick_repair(self.quick_repair);
         for (stream, name) in (0..).zip(&self.names) {
-            let mut rows = batch.iter().filter(|record| record.stream == stream).peekable();
+            let mut rows = batch
+                .iter()
+                .filter(|record| record.stream == stream)
+                .peekable();
             if rows.peek().is_some() {
                 let mut table = transaction.open_table(table(name))?;
                 for record in rows {
@@ -72,7 +77,13 @@ impl Engine for Rows {
         Ok(transaction.commit()?)
     }
 
-    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
         let mut count = 0;
         let transaction = self.database.begin_read()?;
         let rows = transaction.open_table(table(&self.names[usize::from(stream)]))?;
@@ -120,7 +131,13 @@ impl Engine for Packed {
         Ok(transaction.commit()?)
     }
 
-    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
         let mut count = 0;
         let transaction = self.database.begin_read()?;
         let rows = transaction.open_table(table(&self.names[usize::from(stream)]))?;

@@ -5,7 +5,32 @@ use std::path::Path;
 use anyhow::Result;
 use rusqlite::{Connection, params};
 
-use super::{Engine, Record};
+use super::{Engine, Record, pack, unpack};
+
+fn open(directory: &Path) -> Result<Connection> {
+    let connection = Connection::open(directory.join("log.sqlite"))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.pragma_update(None, "cache_size", -65_536)?;
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS log (stream INTEGER, offset INTEGER, body BLOB,
+         PRIMARY KEY (stream, offset)) WITHOUT ROWID",
+    )?;
+    Ok(connection)
+}
+
+fn delete_before(connection: &Connection, stream: u16, offset: u64) -> Result<()> {
+    connection.execute(
+        "DELETE FROM log WHERE stream = ?1 AND offset < ?2",
+        params![stream, offset.cast_signed()],
+    )?;
+    Ok(())
+}
+
+const INSERT: &str = "INSERT INTO log VALUES (?1, ?2, ?3)";
+const SELECT: &str = "SELECT offset, body FROM log WHERE stream = ?1 AND offset >= ?2
+                      ORDER BY offset LIMIT ?3";
 
 pub(super) struct Wal {
     connection: Connection,
@@ -13,16 +38,9 @@ pub(super) struct Wal {
 
 impl Wal {
     pub(super) fn open(directory: &Path) -> Result<Self> {
-        let connection = Connection::open(directory.join("log.sqlite"))?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-        connection.pragma_update(None, "cache_size", -65_536)?;
-        connection.execute_batch(
-            "CREATE TABLE IF NOT EXISTS log (stream INTEGER, offset INTEGER, body BLOB,
-             PRIMARY KEY (stream, offset)) WITHOUT ROWID",
-        )?;
-        Ok(Self { connection })
+        Ok(Self {
+            connection: open(directory)?,
+        })
     }
 }
 
@@ -30,32 +48,99 @@ impl Engine for Wal {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
         let transaction = self.connection.transaction()?;
         {
-            let mut insert = transaction.prepare_cached("INSERT INTO log VALUES (?1, ?2, ?3)")?;
+            let mut insert = transaction.prepare_cached(INSERT)?;
             for record in batch {
-                insert.execute(params![record.stream, record.offset.cast_signed(), record.body])?;
+                insert.execute(params![
+                    record.stream,
+                    record.offset.cast_signed(),
+                    record.body
+                ])?;
             }
         }
         Ok(transaction.commit()?)
     }
 
-    fn scan(&self, stream: u16, from: u64, max: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<usize> {
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
         let mut count = 0;
-        let mut select = self.connection.prepare_cached(
-            "SELECT offset, body FROM log WHERE stream = ?1 AND offset >= ?2 ORDER BY offset LIMIT ?3",
-        )?;
+        let mut select = self.connection.prepare_cached(SELECT)?;
         let mut rows = select.query(params![stream, from.cast_signed(), max.cast_signed()])?;
         while let Some(row) = rows.next()? {
-            each(row.get::<_, i64>(0)?.cast_unsigned(), row.get_ref(1)?.as_blob()?);
+            each(
+                row.get::<_, i64>(0)?.cast_unsigned(),
+                row.get_ref(1)?.as_blob()?,
+            );
             count += 1;
         }
         Ok(count)
     }
 
     fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
-        self.connection.execute(
-            "DELETE FROM log WHERE stream = ?1 AND offset < ?2",
-            params![stream, offset.cast_signed()],
-        )?;
-        Ok(())
+        delete_before(&self.connection, stream, offset)
+    }
+}
+
+pub(super) struct Packed {
+    connection: Connection,
+    streams: u16,
+    buffer: Vec<u8>,
+}
+
+impl Packed {
+    pub(super) fn open(directory: &Path, streams: u16) -> Result<Self> {
+        Ok(Self {
+            connection: open(directory)?,
+            streams,
+            buffer: Vec::new(),
+        })
+    }
+}
+
+impl Engine for Packed {
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
+        let transaction = self.connection.transaction()?;
+        for stream in 0..self.streams {
+            if let Some(last) = pack(batch, stream, &mut self.buffer) {
+                transaction.prepare_cached(INSERT)?.execute(params![
+                    stream,
+                    last.cast_signed(),
+                    self.buffer
+                ])?;
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
+        let mut count = 0;
+        let mut select = self.connection.prepare_cached(SELECT)?;
+        let mut rows = select.query(params![stream, from.cast_signed(), max.cast_signed()])?;
+        while count < max
+            && let Some(row) = rows.next()?
+        {
+            let last = row.get::<_, i64>(0)?.cast_unsigned();
+            for (offset, body) in unpack(last, row.get_ref(1)?.as_blob()?) {
+                if offset >= from && count < max {
+                    each(offset, body);
+                    count += 1;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
+        delete_before(&self.connection, stream, offset)
     }
 }
