@@ -73,7 +73,7 @@ const EXAMPLES: &str = "\
 Examples:
   laneway serve                            listen on 127.0.0.1:7070
   laneway serve --listen 127.0.0.1:0       listen on any free port and print it
-  laneway config show > laneway.toml       start a configuration file from what is in force
+  laneway config show > new.toml           start a configuration file from what is in force
   laneway config check laneway.toml        find mistakes before the server does
   LANEWAY_LOG__FORMAT=json laneway serve   set one key by the environment
 

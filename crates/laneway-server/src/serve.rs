@@ -72,6 +72,7 @@ fn limits(config: &Config) -> Limits {
     Limits {
         max_connections: config.serve.max_connections,
         header_timeout: config.serve.header_timeout,
+        write_timeout: config.serve.write_timeout,
         shutdown_timeout: config.serve.shutdown_timeout,
     }
 }
@@ -124,12 +125,11 @@ fn announce(address: SocketAddr, config: &Config) {
 fn report(stopped: Stopped, config: &Config) -> anyhow::Result<()> {
     match stopped {
         Stopped::Drained => {
-            info!("stopped: every request in flight was answered");
+            info!("stopped: no request is in flight any more");
             Ok(())
         }
         Stopped::Cut { connections } => bail!(
-            "stopped, but {connections} connections were still busy after {:?} and were cut \
-             (serve.shutdown_timeout)",
+            "cut off after {:?} (serve.shutdown_timeout), with connections still busy: {connections}",
             config.serve.shutdown_timeout
         ),
     }

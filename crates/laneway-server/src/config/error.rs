@@ -59,6 +59,25 @@ pub(crate) enum Problem {
     NotUtf8 { variable: String },
 }
 
+impl Problem {
+    /// Where it is: the file from top to bottom, then the environment, then the flags.
+    pub(super) fn place(&self) -> (u8, usize) {
+        let origin = match self {
+            Self::UnknownVariable { .. } | Self::NotUtf8 { .. } => return (2, 0),
+            Self::UnknownKey { origin, .. }
+            | Self::NotASection { origin, .. }
+            | Self::Unacceptable { origin, .. }
+            | Self::Syntax { origin, .. } => origin,
+        };
+        match origin {
+            Origin::Default => (0, 0),
+            Origin::File { line, .. } => (1, *line),
+            Origin::Environment { .. } => (2, 0),
+            Origin::Flag { .. } => (3, 0),
+        }
+    }
+}
+
 /// The nearest name, or all of them if none is near.
 fn hint(suggestion: Option<&str>, name: fn(&Key) -> String) -> String {
     if let Some(suggestion) = suggestion {

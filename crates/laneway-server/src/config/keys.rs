@@ -36,7 +36,7 @@ pub(crate) enum Form {
 
 const HOUR: Duration = Duration::from_hours(1);
 
-pub(crate) static KEYS: [Key; 6] = [
+pub(crate) static KEYS: [Key; 7] = [
     Key {
         name: "serve.listen",
         flag: "listen",
@@ -72,6 +72,19 @@ pub(crate) static KEYS: [Key; 6] = [
             value::set(&mut config.serve.header_timeout, time)
         },
         show: |config| value::show_time(config.serve.header_timeout),
+    },
+    Key {
+        name: "serve.write_timeout",
+        flag: "write-timeout",
+        placeholder: "TIME",
+        help: "How long a client may leave its answer unread before it is cut off",
+        accepts: "a time from 1ms to 1h, such as 500ms, 10s or 2m",
+        form: Form::Text,
+        read: |config, text| {
+            let time = value::time(text, Duration::from_millis(1)..=HOUR);
+            value::set(&mut config.serve.write_timeout, time)
+        },
+        show: |config| value::show_time(config.serve.write_timeout),
     },
     Key {
         name: "serve.shutdown_timeout",

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use error::Problem;
 pub(crate) use error::Problems;
 pub(crate) use overrides::Overrides;
 pub(crate) use source::{Inputs, Origin};
@@ -45,6 +46,8 @@ pub(crate) struct Serve {
     pub(crate) max_connections: u32,
     /// How long a client may take to send a request head, and to stay idle between two requests.
     pub(crate) header_timeout: Duration,
+    /// How long a client may take nothing of an answer that waits for it.
+    pub(crate) write_timeout: Duration,
     /// How long requests in flight may take to finish after the signal to stop.
     pub(crate) shutdown_timeout: Duration,
 }
@@ -64,6 +67,7 @@ impl Default for Config {
                 // Below the usual limit of 1024 open files, with room for what else is open.
                 max_connections: 512,
                 header_timeout: Duration::from_secs(10),
+                write_timeout: Duration::from_secs(10),
                 shutdown_timeout: Duration::from_secs(10),
             },
             log: Log {
@@ -109,6 +113,7 @@ impl Inputs {
         if problems.is_empty() {
             Ok(effective)
         } else {
+            problems.sort_by_key(Problem::place);
             Err(Problems(problems))
         }
     }

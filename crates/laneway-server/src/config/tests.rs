@@ -114,6 +114,7 @@ fn every_key_can_be_set_from_every_source() {
         ("serve.listen", "0.0.0.0:80"),
         ("serve.max_connections", "3"),
         ("serve.header_timeout", "7ms"),
+        ("serve.write_timeout", "1h"),
         ("serve.shutdown_timeout", "0s"),
         ("log.level", "trace"),
         ("log.format", "json"),
@@ -299,12 +300,25 @@ fn a_wrong_value_is_reported_even_where_a_stronger_source_hides_it() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_reported_at_once() {
-    let complaints = file("[serve]\nlisen = \"x\"\n[log]\nlevel = \"loud\"\n")
+fn everything_that_is_wrong_is_reported_at_once_and_in_order() {
+    let complaints = file("[serve]\nmax_connections = true\nlisen = \"x\"\n[log]\nlevel = 1\n")
         .with_variable("LANEWAY_LOG__FORMT", "json")
         .with_flag("serve.max_connections", "many")
         .complaints();
-    assert_eq!(complaints.len(), 4, "{complaints:?}");
+    let places: Vec<&str> = complaints
+        .iter()
+        .map(|complaint| complaint.split(": ").next().expect("a place"))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            "laneway.toml:2",
+            "laneway.toml:3",
+            "laneway.toml:5",
+            "unknown environment variable `LANEWAY_LOG__FORMT`",
+            "flag --max-connections",
+        ]
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! HTTP/2 without TLS is left out on purpose: the code that tells the two apart by their first
 //! bytes waits for those bytes without a time-out.
 
+use std::error::Error;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::Connections;
+use super::stall::Stall;
 
 /// A request head larger than this is answered with 431.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -37,6 +39,8 @@ pub(crate) struct Limits {
     pub(crate) max_connections: u32,
     /// From the first byte that could come to the end of the request head; also between requests.
     pub(crate) header_timeout: Duration,
+    /// For as long as a client takes nothing of its answer.
+    pub(crate) write_timeout: Duration,
     /// From the signal to stop until connections that are still open are cut.
     pub(crate) shutdown_timeout: Duration,
 }
@@ -44,7 +48,7 @@ pub(crate) struct Limits {
 /// How the server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// Every request that had begun was answered.
+    /// No connection is open any more.
     Drained,
     /// The time was up, and this many connections were still busy.
     Cut { connections: usize },
@@ -77,13 +81,14 @@ pub(crate) async fn run(
             }
         };
         let service = TowerToHyperService::new(router.clone());
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let stream = TokioIo::new(Stall::new(stream, limits.write_timeout));
+        let connection = graceful.watch(http.serve_connection(stream, service));
         let open = metrics.opened();
         tokio::spawn(async move {
             // Held until the connection is closed, however it ends.
             let _held = (slot, &open);
             if let Err(error) = connection.await {
-                if error.is_timeout() {
+                if timed_out(&error) {
                     open.timed_out();
                 }
                 debug!(%error, "connection ended");
@@ -121,6 +126,13 @@ fn builder(limits: Limits) -> http1::Builder {
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(MAX_HEAD_BYTES);
     http
+}
+
+/// Whether the client was too slow: to send its request head, or to take its answer.
+fn timed_out(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref());
+    let stalled = cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut);
+    stalled || error.is_timeout()
 }
 
 #[cfg(test)]
@@ -190,6 +202,7 @@ mod tests {
         Limits {
             max_connections,
             header_timeout: PATIENCE,
+            write_timeout: PATIENCE,
             shutdown_timeout,
         }
     }

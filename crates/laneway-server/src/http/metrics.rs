@@ -99,7 +99,7 @@ impl Connections {
         );
         registry.register(
             "http_connections_timed_out",
-            "Connections closed because no request head came in time",
+            "Connections closed because no request head came, or no answer was taken, in time",
             self.timed_out.clone(),
         );
     }

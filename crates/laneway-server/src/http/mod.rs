@@ -8,6 +8,7 @@ mod health;
 mod home;
 mod metrics;
 mod problem;
+mod stall;
 
 use std::sync::Arc;
 

@@ -69,6 +69,9 @@ impl Server {
         let stream = TcpStream::connect(self.address).expect("the server listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a time-out");
+        stream
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

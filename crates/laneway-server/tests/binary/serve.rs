@@ -147,6 +147,20 @@ fn a_connection_that_stays_idle_after_a_request_is_dropped() {
 }
 
 #[test]
+fn a_client_that_never_reads_its_answers_is_dropped() {
+    let server = Server::start(&["--write-timeout", "50ms"]);
+    let mut stream = server.connect();
+    let requests = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(1_000);
+    // The buffers on the way fill up with answers; then the server hangs up.
+    wait_until("the server hangs up", || {
+        stream.write_all(&requests).is_err()
+    });
+    wait_until("it is counted", || {
+        server.figure("laneway_http_connections_timed_out_total") == 1
+    });
+}
+
+#[test]
 fn a_request_head_without_end_is_refused() {
     let server = Server::start(&[]);
     let mut stream = server.connect();
@@ -203,7 +217,7 @@ fn a_signal_stops_it_and_idle_connections_do_not_hold_it_up() {
         assert_eq!(status.code(), Some(0), "{log:?}");
         assert!(
             log.iter()
-                .any(|line| line.contains("every request in flight")),
+                .any(|line| line.contains("no request is in flight")),
             "{log:?}"
         );
         drop(idle);
@@ -237,7 +251,9 @@ fn what_is_not_finished_at_the_deadline_is_cut_and_reported() {
     assert_eq!(status.code(), Some(1));
     let last = log.last().expect("a log");
     assert!(
-        last.contains("1 connections were still busy after 50ms"),
+        last.contains(
+            "cut off after 50ms (serve.shutdown_timeout), with connections still busy: 1"
+        ),
         "{log:?}"
     );
 }
