@@ -29,8 +29,10 @@ pub(crate) fn fill(place: &Place, records: u64, size: usize, hold: bool) -> Resu
             "peak_mib": peak,
         })
     );
-    while hold {
-        std::thread::sleep(Duration::from_secs(1));
+    if hold {
+        loop {
+            std::thread::park();
+        }
     }
     Ok(())
 }
@@ -67,11 +69,12 @@ pub(crate) fn open(place: &Place, records: u64) -> Result<()> {
     let begun = Instant::now();
     let engine = place.engine.open(&place.directory, place.streams)?;
     let opened = begun.elapsed();
+    let reading = Instant::now();
     let per_stream = records / u64::from(place.streams);
     for stream in 0..place.streams {
         let mut last = None;
         engine.scan(stream, per_stream - 1, 10, &mut |offset, _| {
-            last = Some(offset)
+            last = Some(offset);
         })?;
         ensure!(
             last == Some(per_stream - 1),
@@ -83,7 +86,7 @@ pub(crate) fn open(place: &Place, records: u64) -> Result<()> {
         "{}",
         json!({
             "open_ms": opened.as_secs_f64() * 1e3,
-            "first_read_ms": (begun.elapsed() - opened).as_secs_f64() * 1e3,
+            "first_read_ms": reading.elapsed().as_secs_f64() * 1e3,
             "resident_mib": disk::resident().0,
         })
     );
@@ -128,7 +131,7 @@ pub(crate) fn scan(place: &Place) -> Result<()> {
     let seconds = begun.elapsed().as_secs_f64();
     println!(
         "{}",
-        json!({ "per_second": count as f64 / seconds, "mib_per_second": bytes as f64 / seconds / 1048576.0 })
+        json!({ "per_second": count as f64 / seconds, "mib_per_second": bytes as f64 / seconds / 1_048_576.0 })
     );
     Ok(())
 }

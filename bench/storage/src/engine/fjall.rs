@@ -242,23 +242,23 @@ const SEGMENT: u64 = 32_768;
 /// A keyspace per stream and range of offsets: retention deletes keyspaces.
 pub(super) struct Segments {
     database: Database,
-    segments: BTreeMap<(u16, u64), Keyspace>,
+    keyspaces: BTreeMap<(u16, u64), Keyspace>,
     buffer: Vec<u8>,
 }
 
 impl Segments {
     pub(super) fn open(directory: &Path) -> Result<Self> {
         let database = open(directory)?;
-        let mut segments = BTreeMap::new();
+        let mut keyspaces = BTreeMap::new();
         for name in database.list_keyspace_names() {
             if let Some((stream, segment)) = name.split_once('-') {
                 let keyspace = database.keyspace(&name, options)?;
-                segments.insert((stream.parse()?, segment.parse()?), keyspace);
+                keyspaces.insert((stream.parse()?, segment.parse()?), keyspace);
             }
         }
         Ok(Self {
             database,
-            segments,
+            keyspaces,
             buffer: Vec::new(),
         })
     }
@@ -278,7 +278,7 @@ impl Engine for Segments {
             .batch()
             .durability(Some(PersistMode::SyncData));
         for ((stream, segment), records) in by_segment {
-            let rows = match self.segments.entry((stream, segment)) {
+            let rows = match self.keyspaces.entry((stream, segment)) {
                 std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
                 std::collections::btree_map::Entry::Vacant(fresh) => {
                     let name = format!("{stream}-{segment}");
@@ -302,7 +302,7 @@ impl Engine for Segments {
         let mut count = 0;
         let snapshot = self.database.snapshot();
         let first = (stream, from / SEGMENT);
-        for (_, rows) in self.segments.range(first..(stream + 1, 0)) {
+        for (_, rows) in self.keyspaces.range(first..(stream + 1, 0)) {
             for row in snapshot.range(rows, from.to_be_bytes()..) {
                 let (key, value) = row.into_inner()?;
                 for (offset, body) in unpack(u64::from_be_bytes(key[..].try_into()?), &value) {
@@ -320,9 +320,11 @@ impl Engine for Segments {
     }
 
     fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
-        let gone = self.segments.range((stream, 0)..(stream, offset / SEGMENT));
+        let gone = self
+            .keyspaces
+            .range((stream, 0)..(stream, offset / SEGMENT));
         for place in gone.map(|(place, _)| *place).collect::<Vec<_>>() {
-            if let Some(segment) = self.segments.remove(&place) {
+            if let Some(segment) = self.keyspaces.remove(&place) {
                 self.database.delete_keyspace(segment)?;
             }
         }
