@@ -34,8 +34,8 @@
 //! | `event_version` as `1.0`, `"1"` or beyond 2⁶³ − 1 | refused |
 //! | a JSON content type with `payload_base64` | accepted if the bytes are JSON, written as `payload` |
 //!
-//! A binary payload has no `payload` field, which jxt-core requires: it refuses such envelopes, as it
-//! cannot read them.
+//! Two things that jxt-core does not read: a binary payload, since it requires the field `payload`, and
+//! numbers beyond a 64-bit float anywhere in the payload.
 
 mod aggregate_id;
 mod builder;

@@ -41,6 +41,9 @@ pub enum Error {
     /// The content type stands in two headers that differ.
     #[error("datacontenttype is {0:?} in one header and {1:?} in another: keep one")]
     TwoContentTypes(String, String),
+    /// The data is there twice.
+    #[error("data and data_base64 are both there: keep one")]
+    TwoData,
     /// The headers of binary mode are over their limits.
     #[error(transparent)]
     Header(#[from] HeaderError),

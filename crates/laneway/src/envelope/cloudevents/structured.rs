@@ -61,9 +61,7 @@ pub(super) fn read(body: &Bytes) -> Result<CloudEvent, Error> {
             .unwrap_or_else(|| Error::Malformed(error.to_string())));
     }
     let data = match (reader.data, reader.data_base64) {
-        (Some(_), Some(_)) => {
-            return Err(Error::attribute(DATA_BASE64, Problem::SecondPayload));
-        }
+        (Some(_), Some(_)) => return Err(Error::TwoData),
         (Some(text), None) => Data::Json(body.slice_ref(text.get().as_bytes())),
         (None, Some(bytes)) => Data::Base64(bytes.into()),
         (None, None) => Data::Absent,
