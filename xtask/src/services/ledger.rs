@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::deadline::Deadline;
 use super::process::Process;
-use super::{NatsSync, Service, place};
+use super::{NatsSync, Service, files, place};
 
 /// One service that we started: a server, or several nodes that form a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,15 +95,8 @@ impl Ledger {
         self.save_to(&Self::file())
     }
 
-    /// Replaces the file as a whole, so that `status` never reads half of it.
     fn save_to(&self, file: &Path) -> anyhow::Result<()> {
-        let new = file.with_extension("new");
-        let write = || {
-            fs::write(&new, serde_json::to_vec_pretty(self)?)?;
-            fs::rename(&new, file)?;
-            anyhow::Ok(())
-        };
-        write().with_context(|| format!("cannot write {}", file.display()))
+        files::replace(file, serde_json::to_vec_pretty(self)?)
     }
 
     pub(crate) fn entry(&self, service: Service) -> Option<&Entry> {
@@ -139,8 +132,7 @@ impl Lock {
     }
 
     pub(crate) fn take_within(patience: Duration) -> anyhow::Result<Self> {
-        fs::create_dir_all(place::services())
-            .with_context(|| format!("cannot create {}", place::services().display()))?;
+        files::make_folder(&place::services())?;
         Self::take_file(&place::services().join("lock"), patience)
     }
 

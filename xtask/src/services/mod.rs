@@ -14,11 +14,12 @@
 //! - [`server`]: how each server is configured and started, on a [`site`]
 //! - [`install`]: how missing programs are fetched, without touching the system
 //! - [`probe`](mod@probe): health checks in each server's own protocol
-//! - [`ledger`], [`process`], [`ports`], [`deadline`], [`interrupt`], [`place`]: the tools for it
+//! - [`ledger`], [`process`], [`ports`], [`deadline`], [`interrupt`], [`files`], [`place`]: the tools
 
 mod cli;
 mod deadline;
 mod ensure;
+mod files;
 mod install;
 mod interrupt;
 mod ledger;

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use super::ledger::{Entry, Ledger, Node, Reached};
 use super::process::{Process, stop};
 use super::progress::Line;
-use super::{NatsSync, Service, interrupt, place};
+use super::{NatsSync, Service, files, interrupt, place};
 
 /// Where one service is being built up: its folder, its line on the screen, its entry in the ledger.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl<'a> Site<'a> {
             nats_sync: entry.nats_sync,
             ledger,
         };
-        remove_data(site.service)?;
+        files::remove_folder(&data_folder(site.service))?;
         with(ledger, |ledger| {
             ledger.remove(entry.service);
             ledger.entries.push(entry);
@@ -53,14 +53,13 @@ impl<'a> Site<'a> {
     /// An empty folder for one node's configuration and data.
     pub(crate) fn folder(&self, node: &str) -> anyhow::Result<PathBuf> {
         let folder = data_folder(self.service).join(node);
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
+        files::make_folder(&folder)?;
         Ok(folder)
     }
 
     /// Starts a node and writes it down in one go, so that no node is ever forgotten.
     pub(crate) fn start(&self, node: &str, command: &mut Command) -> anyhow::Result<()> {
-        fs::create_dir_all(place::logs())?;
+        files::make_folder(&place::logs())?;
         let log = place::logs().join(format!("{node}.log"));
         let _permit = interrupt::start_permit();
         let process = Process::spawn(command, &log)?;
@@ -130,7 +129,7 @@ pub(crate) fn clear(service: Service, ledger: &Mutex<Ledger>) -> anyhow::Result<
             .unwrap_or_default()
     });
     stop(&processes).map_err(|error| anyhow!("{service}: {error:#}"))?;
-    remove_data(service)?;
+    files::remove_folder(&data_folder(service))?;
     with(ledger, |ledger| {
         ledger.remove(service);
         ledger.save()
@@ -143,16 +142,6 @@ pub(crate) fn with<T>(ledger: &Mutex<Ledger>, act: impl FnOnce(&mut Ledger) -> T
 
 fn data_folder(service: Service) -> PathBuf {
     place::data().join(service.name())
-}
-
-fn remove_data(service: Service) -> anyhow::Result<()> {
-    let folder = data_folder(service);
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The end of a log, on one line.

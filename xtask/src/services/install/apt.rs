@@ -10,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 
-use super::super::place;
-use super::super::progress::Line;
 use super::{on_path, output, run};
+use crate::services::files;
+use crate::services::place;
+use crate::services::progress::Line;
 
 /// Packages, and what they need and the system lacks, in a folder that looks like `/`.
 #[derive(Debug, Clone)]
@@ -63,9 +64,13 @@ impl Unpacked {
         Ok(unpacked)
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Where the shared libraries among it are: in the folders of the architecture, and one level
     /// below, where packages keep those that they alone use.
-    pub(crate) fn libraries(&self) -> Vec<PathBuf> {
+    pub(super) fn libraries(&self) -> Vec<PathBuf> {
         let common: Vec<PathBuf> = ["usr/lib", "lib"]
             .into_iter()
             .flat_map(|folder| folders(&self.root.join(folder)))
@@ -119,7 +124,7 @@ fn apt_get(apt: &Path) -> Command {
 }
 
 fn update(line: &Line, apt: &Path, name: &str) -> anyhow::Result<()> {
-    fs::create_dir_all(apt.join("lists/partial"))?;
+    files::make_folder(&apt.join("lists/partial"))?;
     run(
         line,
         "apt-get update",
@@ -130,10 +135,8 @@ fn update(line: &Line, apt: &Path, name: &str) -> anyhow::Result<()> {
 
 fn download(line: &Line, apt: &Path, name: &str, packages: &[&str]) -> anyhow::Result<()> {
     let archives = apt.join("archives");
-    if archives.is_dir() {
-        fs::remove_dir_all(&archives)?;
-    }
-    fs::create_dir_all(archives.join("partial"))?;
+    files::remove_folder(&archives)?;
+    files::make_folder(&archives.join("partial"))?;
     let mut command = apt_get(apt);
     command
         .args(["--no-install-recommends", "--download-only", "install"])
@@ -145,12 +148,9 @@ fn download(line: &Line, apt: &Path, name: &str, packages: &[&str]) -> anyhow::R
 fn unpack(line: &Line, apt: &Path, root: &Path) -> anyhow::Result<()> {
     let archives = apt.join("archives");
     let partial = root.with_added_extension("partial");
-    for left_behind in [root, &partial] {
-        if left_behind.is_dir() {
-            fs::remove_dir_all(left_behind)?;
-        }
-    }
-    fs::create_dir_all(&partial)?;
+    files::remove_folder(root)?;
+    files::remove_folder(&partial)?;
+    files::make_folder(&partial)?;
     line.say("unpacking");
     for archive in fs::read_dir(&archives)? {
         let archive = archive?.path();
@@ -161,10 +161,10 @@ fn unpack(line: &Line, apt: &Path, root: &Path) -> anyhow::Result<()> {
             output(Command::new("dpkg").arg("-x").arg(&archive).arg(&partial))?;
         }
     }
-    mend_links(&partial, &partial)?;
+    mend_links(&partial, &partial).context("mending links")?;
     // Last, so that the folder is either whole or not there.
-    fs::rename(&partial, root)?;
-    fs::remove_dir_all(&archives).context("cannot remove the fetched archives")
+    files::rename(&partial, root)?;
+    files::remove_folder(&archives)
 }
 
 /// Points links at what they mean: a file among the unpacked ones, or else one of the system.

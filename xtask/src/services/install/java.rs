@@ -7,10 +7,11 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, anyhow, bail};
 
-use super::super::place;
-use super::super::progress::Line;
 use super::apt::Unpacked;
-use super::{on_path, output, truststore, wrapper};
+use super::{on_path, output, truststore};
+use crate::services::files;
+use crate::services::place;
+use crate::services::progress::Line;
 
 /// Kafka 4 runs on nothing older.
 const OLDEST: u32 = 17;
@@ -34,6 +35,7 @@ impl Java {
     }
 
     fn look(line: &Line) -> anyhow::Result<Self> {
+        files::make_folder(&place::scratch())?;
         let home = env::var_os("JAVA_HOME").filter(|home| !home.is_empty());
         let named = home.map(|home| Path::new(&home).join("bin/java"));
         let candidates = named.into_iter().chain(on_path("java")).chain(installed());
@@ -53,7 +55,7 @@ impl Java {
             .nth(2)
             .context("the package has no home for Java")?
             .to_owned();
-        let program = wrapper("java", &fetched, &package.libraries())?;
+        let program = package.wrapper("java", &fetched)?;
         let found = version(&program)?;
         if found < OLDEST {
             bail!("the package is Java {found}; put a newer one on the search path");

@@ -1,12 +1,12 @@
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::place;
-use super::super::progress::Line;
 use super::apt::Unpacked;
 use super::java::Java;
 use super::{on_path, run};
+use crate::services::files;
+use crate::services::place;
+use crate::services::progress::Line;
 
 /// Copies what a pom depends on into `folder`, unless that was done before.
 pub(crate) fn fetch(
@@ -21,8 +21,8 @@ pub(crate) fn fetch(
     }
     let project = place::tools().join("maven");
     let partial = folder.with_added_extension("partial");
-    fs::create_dir_all(&project)?;
-    fs::write(project.join("pom.xml"), pom)?;
+    files::make_folder(&project)?;
+    files::write(&project.join("pom.xml"), pom)?;
     let mut maven = Command::new(program(line)?);
     java.tell(&mut maven)
         .current_dir(&project)
@@ -40,10 +40,9 @@ pub(crate) fn fetch(
         )
         .arg("dependency:copy-dependencies");
     run(line, "fetching jars with Maven", "maven", &mut maven)?;
-    fs::rename(&partial, folder)?;
+    files::rename(&partial, folder)?;
     // All that is needed of it has been copied.
-    fs::remove_dir_all(&project)?;
-    Ok(())
+    files::remove_folder(&project)
 }
 
 fn program(line: &Line) -> anyhow::Result<PathBuf> {

@@ -6,10 +6,11 @@ pub(crate) mod java;
 pub(crate) mod maven;
 pub(crate) mod pip;
 mod truststore;
+mod wrapper;
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use anyhow::{Context, bail};
 use super::deadline::Deadline;
 use super::progress::Line;
 use super::site::last_words;
-use super::{Service, place};
+use super::{Service, files, place};
 
 /// How long one step of a download may take.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -45,8 +46,8 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
 /// Runs one step of an installation with its output in a log of its own.
 pub(crate) fn run(line: &Line, what: &str, log: &str, command: &mut Command) -> anyhow::Result<()> {
     let logs = place::tools().join("logs");
-    fs::create_dir_all(&logs)?;
-    fs::create_dir_all(place::scratch())?;
+    files::make_folder(&logs)?;
+    files::make_folder(&place::scratch())?;
     let log = logs.join(format!("{log}.log"));
     let output =
         File::create(&log).with_context(|| format!("cannot write {}", place::shown(&log)))?;
@@ -121,40 +122,6 @@ fn wait(
     bail!("not done after {} s", patience.as_secs())
 }
 
-/// A script that runs a program with the libraries that were fetched with it.
-pub(crate) fn wrapper(
-    name: &str,
-    program: &Path,
-    libraries: &[PathBuf],
-) -> anyhow::Result<PathBuf> {
-    use std::os::unix::fs::PermissionsExt;
-
-    let folder = place::tools().join("bin");
-    fs::create_dir_all(&folder)?;
-    let libraries = env::join_paths(libraries)?;
-    let script = format!(
-        "#!/bin/sh\nexport LD_LIBRARY_PATH={}\"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\"\nexec {} \"$@\"\n",
-        quoted(&libraries.to_string_lossy()),
-        quoted(&program.to_string_lossy()),
-    );
-    let file = folder.join(name);
-    if fs::read_to_string(&file).is_ok_and(|found| found == script) {
-        return Ok(file);
-    }
-    // A script cannot be replaced while it is open for writing and run by somebody else.
-    let new = folder.join(format!("{name}.new"));
-    let mut writer = File::create(&new)?;
-    writer.write_all(script.as_bytes())?;
-    writer.set_permissions(fs::Permissions::from_mode(0o755))?;
-    drop(writer);
-    fs::rename(&new, &file)?;
-    Ok(file)
-}
-
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 fn last_line(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     String::from_utf8_lossy(&text)
@@ -168,11 +135,6 @@ fn last_line(log: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_are_quoted_for_the_shell() {
-        assert_eq!(quoted("/a b/it's"), r"'/a b/it'\''s'");
-    }
 
     #[test]
     fn output_is_what_both_streams_say() {

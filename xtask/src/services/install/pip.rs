@@ -1,12 +1,12 @@
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
 
-use super::super::progress::Line;
 use super::apt::Unpacked;
-use super::{on_path, output, run, wrapper};
+use super::{on_path, output, run};
+use crate::services::files;
+use crate::services::progress::Line;
 
 /// Puts one Python package into `folder`, unless that was done before.
 pub(crate) fn fetch(line: &Line, requirement: &str, folder: &Path) -> anyhow::Result<()> {
@@ -14,9 +14,7 @@ pub(crate) fn fetch(line: &Line, requirement: &str, folder: &Path) -> anyhow::Re
         return Ok(());
     }
     let partial = folder.with_added_extension("partial");
-    if partial.is_dir() {
-        fs::remove_dir_all(&partial)?;
-    }
+    files::remove_folder(&partial)?;
     let mut pip = pip(line)?;
     pip.args([
         "install",
@@ -37,8 +35,7 @@ pub(crate) fn fetch(line: &Line, requirement: &str, folder: &Path) -> anyhow::Re
         "pip",
         &mut pip,
     )?;
-    fs::rename(&partial, folder)?;
-    Ok(())
+    files::rename(&partial, folder)
 }
 
 fn pip(line: &Line) -> anyhow::Result<Command> {
@@ -56,7 +53,7 @@ fn pip(line: &Line) -> anyhow::Result<Command> {
         .nth(3)
         .map(|usr| usr.join("bin/python3"));
     let python = match fetched.filter(|python| python.is_file()) {
-        Some(python) => wrapper("python3", &python, &package.libraries())?,
+        Some(python) => package.wrapper("python3", &python)?,
         None => on_path("python3").context("python3 is not on the search path")?,
     };
     let mut command = Command::new(python);

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::services::files;
+
 /// Makes the store, unless the system has it.
 pub(super) fn provide(java_home: &Path) -> anyhow::Result<()> {
     let store = java_home.join("lib/security/cacerts");
@@ -24,8 +26,7 @@ pub(super) fn provide(java_home: &Path) -> anyhow::Result<()> {
     if store.is_symlink() {
         fs::remove_file(&store)?;
     }
-    fs::write(&store, key_store(&certificates(&text)))
-        .with_context(|| format!("cannot write {}", store.display()))
+    files::write(&store, key_store(&certificates(&text)))
 }
 
 /// The certificates of a PEM file in their binary form.

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::Built;
-use crate::services::install::{apt::Unpacked, on_path, output, wrapper};
+use crate::services::install::{apt::Unpacked, on_path, output};
 use crate::services::site::Site;
 
 /// The names under which distributions install it.
@@ -32,7 +32,7 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
 fn fetched(site: &Site<'_>) -> anyhow::Result<PathBuf> {
     let file = "usr/lib/chromium/chromium";
     let package = Unpacked::with(site.line, "chromium", &["chromium"], file)?;
-    wrapper("chromium", &package.file, &package.libraries())
+    package.wrapper("chromium", &package.file)
 }
 
 /// Whether it runs at all.

@@ -1,12 +1,12 @@
 //! Apache Kafka in `KRaft` mode; every node is broker and controller.
 
-use std::fs;
 use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, anyhow};
 
 use super::Built;
+use crate::services::files;
 use crate::services::install::{self, java::Java, maven};
 use crate::services::place;
 use crate::services::ports;
@@ -28,8 +28,8 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
     let nodes = Node::plan(site)?;
     let format = |node: &Node| {
         let folder = site.folder(&node.name)?;
-        fs::write(
-            folder.join("server.properties"),
+        files::write(
+            &folder.join("server.properties"),
             node.properties(&nodes, &folder),
         )?;
         let mut storage = java.command(&class_path);

@@ -1,12 +1,12 @@
 //! nats-server with `JetStream`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
 
 use super::Built;
+use crate::services::files;
 use crate::services::install::{find, output, pip};
 use crate::services::site::Site;
 use crate::services::{NatsSync, place, ports};
@@ -27,7 +27,7 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
             config.push_str(&cluster(cluster_ports[index], cluster_ports));
         }
         let file = folder.join("nats.conf");
-        fs::write(&file, config)?;
+        files::write(&file, config)?;
         site.start(name, Command::new(&program).arg("--config").arg(&file))?;
     }
     let addresses: Vec<String> = client_ports

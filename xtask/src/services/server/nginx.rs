@@ -1,12 +1,12 @@
 //! nginx with one page. What tests need more is the program: they start it on files of their own,
 //! with every path set in them, for the built-in ones lie outside the target folder.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Built;
-use crate::services::install::{apt::Unpacked, find, wrapper};
+use crate::services::files;
+use crate::services::install::{apt::Unpacked, find};
 use crate::services::ports;
 use crate::services::site::Site;
 
@@ -17,7 +17,7 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
     for name in site.nodes() {
         let folder = site.folder(&name)?;
         let file = folder.join("nginx.conf");
-        fs::write(&file, config(port, &folder))?;
+        files::write(&file, config(port, &folder))?;
         let mut nginx = Command::new(&program);
         nginx
             .arg("-p")
@@ -38,7 +38,7 @@ fn program(site: &Site<'_>) -> anyhow::Result<PathBuf> {
         return Ok(program);
     }
     let package = Unpacked::with(site.line, "nginx", &["nginx"], "usr/sbin/nginx")?;
-    wrapper("nginx", &package.file, &package.libraries())
+    package.wrapper("nginx", &package.file)
 }
 
 fn config(port: u16, folder: &Path) -> String {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::Built;
-use crate::services::install::{apt::Unpacked, find, wrapper};
+use crate::services::install::{apt::Unpacked, find};
 use crate::services::ports;
 use crate::services::site::Site;
 
@@ -50,5 +50,5 @@ fn program(site: &Site<'_>) -> anyhow::Result<PathBuf> {
     }
     let file = "usr/bin/redis-server";
     let package = Unpacked::with(site.line, "redis", &["redis-server"], file)?;
-    wrapper("redis-server", &package.file, &package.libraries())
+    package.wrapper("redis-server", &package.file)
 }

@@ -1,11 +1,11 @@
 //! One `ZooKeeper` server.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use super::Built;
+use crate::services::files;
 use crate::services::install::{apt::Unpacked, java::Java};
 use crate::services::ports;
 use crate::services::site::Site;
@@ -36,7 +36,7 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
     for name in site.nodes() {
         let folder = site.folder(&name)?;
         let file = folder.join("zoo.cfg");
-        fs::write(&file, config(port, &folder))?;
+        files::write(&file, config(port, &folder))?;
         let mut server = java.command(&class_path);
         server
             .current_dir(&folder)
