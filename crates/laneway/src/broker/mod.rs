@@ -1,0 +1,212 @@
+//! Brokers: where records live, and the one trait that the bus knows them by.
+//!
+//! # The words
+//!
+//! A *topic* has partitions; a *partition* is a sequence of records, numbered by increasing
+//! *offsets* (dense on the embedded brokers, with gaps on others). A *group* reads a topic and has
+//! for every partition a [`Position`]: what it has settled.
+//!
+//! - **Published** means that [`Broker::publish`] resolved. The record is then as safe as its topic
+//!   promises: for [`Storage::File`](crate::topic::Storage::File) it survives a crash of the process
+//!   and of the machine.
+//! - **Read** means that [`Reader::next`] returned it. That promises nothing: after a crash the group
+//!   goes on from its committed position.
+//! - **Committed** means that [`Broker::commit`] resolved. A reader that joins afterwards starts
+//!   there. Commits of one partition never go backwards; an older one that arrives late must be
+//!   ignored.
+//!
+//! # What a broker must hold
+//!
+//! 1. Records of one partition are read in the order in which they were published.
+//! 2. A record that is published is read by every group, unless retention removed it before.
+//! 3. A record is not read before it is published: nobody may act on what a crash can take back.
+//! 4. At most one reader per group and partition at a time.
+//!
+//! Everything else (lanes, retries, dead letters, what is settled when) is the bus's and is the same
+//! on all of them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::record::{Delivered, Record};
+use crate::settle::Position;
+use crate::topic::{Growth, ReconcileError, Strategy, Topic, TopicName};
+
+pub(crate) mod embedded;
+
+/// A future in a box: the trait is used as an object.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why a broker could not do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// The topic does not exist.
+    #[error("topic {0} does not exist: declare it, or publish to it first")]
+    UnknownTopic(TopicName),
+    /// What is declared and what exists do not agree.
+    #[error(transparent)]
+    Topic(#[from] ReconcileError),
+    /// Another process has the directory.
+    #[error("{directory} is in use by another process: stop it, or choose another directory")]
+    InUse {
+        /// The directory.
+        directory: String,
+    },
+    /// The disk is full. Nothing was lost; it goes on when there is space.
+    #[error("no space left in {directory}: free some, publishing goes on by itself")]
+    DiskFull {
+        /// The directory.
+        directory: String,
+    },
+    /// Stored bytes are not what was written.
+    #[error("{what} is damaged: {detail}. Restore the directory from a copy")]
+    Damaged {
+        /// Where.
+        what: String,
+        /// In what way.
+        detail: String,
+    },
+    /// Writing to stable storage failed. Nothing more is accepted: after a failed fsync nobody knows
+    /// what is on the disk until it is read again.
+    #[error(
+        "the disk failed ({0}): nothing is accepted any more; restart to recover what was acknowledged"
+    )]
+    Poisoned(String),
+    /// Anything else that the operating system says.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// The group reads the topic already.
+    #[error(
+        "group {group} already reads {topic}: close that subscription first, or use another group"
+    )]
+    AlreadyJoined {
+        /// The topic.
+        topic: TopicName,
+        /// The group.
+        group: String,
+    },
+    /// The broker is closed.
+    #[error("the bus is closed")]
+    Closed,
+}
+
+/// Where a group starts in a partition that it has no position for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Start {
+    /// At the oldest record that is there.
+    #[default]
+    Earliest,
+    /// At what is published from now on.
+    Latest,
+}
+
+/// How far a group is behind in one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lag {
+    /// The partition.
+    pub partition: u32,
+    /// Records that are not settled.
+    pub records: u64,
+    /// How old the oldest unsettled one is.
+    pub oldest: Option<Duration>,
+}
+
+/// A broker. See the [module](self) for what it must hold.
+pub(crate) trait Broker: Send + Sync + 'static {
+    /// Creates, changes or checks a topic as the strategy says; answers it as it is then.
+    fn declare<'a>(
+        &'a self,
+        topic: &'a Topic,
+        strategy: Strategy,
+        growth: Growth,
+    ) -> BoxFuture<'a, Result<Topic, BrokerError>>;
+
+    /// The topic as it is, if it exists.
+    fn describe<'a>(
+        &'a self,
+        topic: &'a TopicName,
+    ) -> BoxFuture<'a, Result<Option<Topic>, BrokerError>>;
+
+    /// All topics.
+    fn topics(&self) -> BoxFuture<'_, Result<Vec<Topic>, BrokerError>>;
+
+    /// Removes a topic, its records and the positions of its groups.
+    fn delete<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>>;
+
+    /// Appends records to one partition, in order; answers the offset of the first.
+    fn publish<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        records: Vec<Record>,
+    ) -> BoxFuture<'a, Result<u64, BrokerError>>;
+
+    /// Reads a topic for a group: a reader for each partition that is ours.
+    fn join<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        group: &'a str,
+        start: Start,
+    ) -> BoxFuture<'a, Result<Vec<Box<dyn Reader>>, BrokerError>>;
+
+    /// What a group has settled in a partition; `None` if it has never committed there.
+    fn position<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Position>, BrokerError>>;
+
+    /// Notes what a group has settled.
+    fn commit<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        group: &'a str,
+        position: Position,
+    ) -> BoxFuture<'a, Result<(), BrokerError>>;
+
+    /// Reads records without a group, for lists of dead letters and the like.
+    fn peek<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        from: u64,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<Delivered>, BrokerError>>;
+
+    /// How far a group is behind.
+    fn lag<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Lag>, BrokerError>>;
+
+    /// Whether it can do its work now.
+    fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>>;
+
+    /// Finishes what is under way and lets go.
+    fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>>;
+}
+
+/// Reads one partition for one group.
+pub(crate) trait Reader: Send {
+    fn partition(&self) -> u32;
+
+    /// Counts the owners of the partition: users can fence their own writes with it.
+    fn epoch(&self) -> u64;
+
+    /// What the group had settled when this reader began.
+    fn position(&self) -> &Position;
+
+    /// The next records, at least one; waits for them.
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Delivered>, BrokerError>>;
+}

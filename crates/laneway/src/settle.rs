@@ -1,0 +1,386 @@
+//! Which deliveries are done: a low-water mark, and the done ones above it.
+//!
+//! Handlers of one partition finish out of order. What may be told to the broker at any time is a
+//! [`Position`]: everything below `low` is done, and of what is above it some ranges are done too.
+//! A reader that starts from a position reads from `low` on and skips those ranges, so nothing is
+//! lost and nothing that is known to be done runs again.
+//!
+//! `low` is the lowest unfinished of the offsets that were *delivered*. Offsets that never come
+//! (compacted away, or taken by a transaction marker) are not waited for.
+//!
+//! # Why a position never splits a key
+//!
+//! A key's events finish in order, and [`Tracker::position`] is one look at one tracker. So if a
+//! position says that an event is done, it says so of all earlier ones of its key, and a reader that
+//! starts from it never runs an event again after skipping a later one of the same key.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+
+/// What is done in one partition. See the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Position {
+    low: u64,
+    done: Vec<RangeInclusive<u64>>,
+}
+
+/// Bytes that are not a [`Position`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PositionError {
+    /// Written by something else, or by a later version.
+    #[error("not a position of this version (first byte {0:?})")]
+    Version(Option<u8>),
+    /// Cut off, or not what was written.
+    #[error("the position is damaged at byte {0}")]
+    Damaged(usize),
+}
+
+const VERSION: u8 = 1;
+
+impl Position {
+    /// Everything below `low` is done, and nothing else.
+    #[must_use]
+    pub fn at(low: u64) -> Self {
+        Self {
+            low,
+            done: Vec::new(),
+        }
+    }
+
+    /// Where a reader starts.
+    #[must_use]
+    pub fn low(&self) -> u64 {
+        self.low
+    }
+
+    /// The done ranges above [`low`](Self::low), in order, none touching another.
+    #[must_use]
+    pub fn done_above(&self) -> &[RangeInclusive<u64>] {
+        &self.done
+    }
+
+    /// Whether the event at `offset` is done.
+    #[must_use]
+    pub fn is_done(&self, offset: u64) -> bool {
+        if offset < self.low {
+            return true;
+        }
+        let after = self.done.partition_point(|range| *range.start() <= offset);
+        after > 0 && self.done[after - 1].contains(&offset)
+    }
+
+    /// The position in a few bytes: a version, `low`, and for each range its distance from the end
+    /// of the one before and its length, as variable-length numbers.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        put(&mut bytes, self.low);
+        let mut end = self.low;
+        for range in &self.done {
+            put(&mut bytes, range.start() - end);
+            put(&mut bytes, range.end() - range.start());
+            end = *range.end();
+        }
+        bytes
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// When the bytes are something else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, PositionError> {
+        if bytes.first() != Some(&VERSION) {
+            return Err(PositionError::Version(bytes.first().copied()));
+        }
+        let mut at = 1;
+        let low = get(bytes, &mut at)?;
+        let mut position = Self::at(low);
+        let mut end = low;
+        while at < bytes.len() {
+            let began = at;
+            let start = end.checked_add(get(bytes, &mut at)?);
+            let last = start.and_then(|start| Some((start, get(bytes, &mut at).ok()?)));
+            let Some((start, Some(last))) =
+                last.map(|(start, length)| (start, start.checked_add(length)))
+            else {
+                return Err(PositionError::Damaged(began));
+            };
+            position.done.push(start..=last);
+            end = last;
+        }
+        Ok(position)
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push((number & 0x7f) as u8);
+}
+
+fn get(bytes: &[u8], at: &mut usize) -> Result<u64, PositionError> {
+    let began = *at;
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.get(*at).ok_or(PositionError::Damaged(began))?;
+        *at += 1;
+        let part = u64::from(byte & 0x7f);
+        if shift == 63 && part > 1 {
+            break;
+        }
+        number |= part << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(PositionError::Damaged(began))
+}
+
+/// Follows the deliveries of one partition. Pure: it neither reads nor commits.
+#[derive(Debug)]
+pub struct Tracker {
+    /// Delivered and not yet below the low-water mark, in order of their offsets.
+    window: VecDeque<Delivery>,
+    /// One past the last delivered offset.
+    next: u64,
+    /// How many separate stretches of done ones the window holds.
+    runs: usize,
+    /// What was known to be done at the start.
+    known: Position,
+}
+
+#[derive(Debug)]
+struct Delivery {
+    offset: u64,
+    done: bool,
+}
+
+impl Tracker {
+    /// Goes on from a position.
+    #[must_use]
+    pub fn resume(position: Position) -> Self {
+        Self {
+            window: VecDeque::new(),
+            next: position.low,
+            runs: 0,
+            known: position,
+        }
+    }
+
+    /// An event was read. Answers whether it has to be handled: not if it is known to be done, nor
+    /// if it was delivered before.
+    pub fn deliver(&mut self, offset: u64) -> bool {
+        if offset < self.next {
+            return false;
+        }
+        self.next = offset + 1;
+        let done = self.known.is_done(offset);
+        if done && self.window.is_empty() {
+            return false;
+        }
+        if done && !self.window.back().is_some_and(|last| last.done) {
+            self.runs += 1;
+        }
+        self.window.push_back(Delivery { offset, done });
+        !done
+    }
+
+    /// An event is done. Answers whether that moved the low-water mark.
+    pub fn done(&mut self, offset: u64) -> bool {
+        let Ok(index) = self
+            .window
+            .binary_search_by_key(&offset, |delivery| delivery.offset)
+        else {
+            return false;
+        };
+        if self.window[index].done {
+            return false;
+        }
+        self.window[index].done = true;
+        let neighbour = |index: Option<usize>| {
+            index
+                .and_then(|index| self.window.get(index))
+                .is_some_and(|delivery| delivery.done)
+        };
+        match (neighbour(index.checked_sub(1)), neighbour(Some(index + 1))) {
+            (true, true) => self.runs -= 1,
+            (false, false) => self.runs += 1,
+            _ => {}
+        }
+        if index > 0 {
+            return false;
+        }
+        while self.window.front().is_some_and(|first| first.done) {
+            self.window.pop_front();
+        }
+        self.runs -= 1;
+        true
+    }
+
+    /// What may be committed now.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        let mut position = Position::at(self.low());
+        let mut open: Option<RangeInclusive<u64>> = None;
+        for delivery in &self.window {
+            if delivery.done {
+                let start = open
+                    .as_ref()
+                    .map_or(delivery.offset, |range| *range.start());
+                open = Some(start..=delivery.offset);
+            } else {
+                position.done.extend(open.take());
+            }
+        }
+        position.done.extend(open);
+        // What was known above and has not been read again yet is still known.
+        for range in &self.known.done {
+            if *range.end() >= self.next {
+                position
+                    .done
+                    .push((*range.start()).max(self.next)..=*range.end());
+            }
+        }
+        position
+    }
+
+    /// The lowest unfinished delivered offset, or where the next delivery will be.
+    #[must_use]
+    pub fn low(&self) -> u64 {
+        self.window
+            .front()
+            .map_or(self.next, |delivery| delivery.offset)
+    }
+
+    /// How many deliveries are at or above the low-water mark: what the memory of the tracker and
+    /// the size of a position follow.
+    #[must_use]
+    pub fn span(&self) -> usize {
+        self.window.len()
+    }
+
+    /// How many done ranges a position would have now.
+    #[must_use]
+    pub fn ranges(&self) -> usize {
+        self.runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_mark_waits_for_the_lowest_unfinished() {
+        let mut tracker = Tracker::resume(Position::at(10));
+        for offset in 10..15 {
+            assert!(tracker.deliver(offset));
+        }
+        assert!(!tracker.done(12));
+        assert!(!tracker.done(13));
+        assert_eq!(tracker.position().done_above(), [12..=13]);
+        assert!(tracker.done(10));
+        assert_eq!(tracker.low(), 11);
+        assert!(tracker.done(11), "and what was done above it");
+        assert_eq!(tracker.position(), Position::at(14));
+    }
+
+    #[test]
+    fn offsets_that_never_come_are_not_waited_for() {
+        let mut tracker = Tracker::resume(Position::at(0));
+        for offset in [0, 5, 9] {
+            tracker.deliver(offset);
+        }
+        tracker.done(0);
+        assert_eq!(tracker.low(), 5);
+        tracker.done(5);
+        tracker.done(9);
+        assert_eq!(tracker.position(), Position::at(10));
+    }
+
+    #[test]
+    fn what_was_done_before_is_skipped_and_remembered() {
+        let mut before = Tracker::resume(Position::at(0));
+        for offset in 0..6 {
+            before.deliver(offset);
+        }
+        before.done(2);
+        before.done(4);
+        let position = Position::decode(&before.position().encode()).unwrap();
+        let mut after = Tracker::resume(position.clone());
+        assert_eq!(after.position(), position, "before anything is read");
+        let handled: Vec<_> = (0..6).filter(|offset| after.deliver(*offset)).collect();
+        assert_eq!(handled, [0, 1, 3, 5]);
+        after.done(0);
+        after.done(1);
+        assert_eq!(after.low(), 3);
+    }
+
+    #[test]
+    fn a_second_delivery_or_a_second_done_changes_nothing() {
+        let mut tracker = Tracker::resume(Position::at(0));
+        assert!(tracker.deliver(0));
+        assert!(!tracker.deliver(0));
+        tracker.deliver(1);
+        tracker.done(1);
+        assert!(!tracker.done(1));
+        assert!(!tracker.done(77));
+        assert_eq!(tracker.ranges(), 1);
+    }
+
+    #[test]
+    fn damage_is_told() {
+        assert_eq!(Position::decode(&[]), Err(PositionError::Version(None)));
+        assert_eq!(
+            Position::decode(&[9, 1]),
+            Err(PositionError::Version(Some(9)))
+        );
+        assert_eq!(Position::decode(&[1, 0x80]), Err(PositionError::Damaged(1)));
+        assert!(Position::decode(&[1, 0, 0xff, 0xff]).is_err());
+    }
+
+    proptest! {
+        /// Against the obvious model: a set of delivered and a set of done offsets.
+        #[test]
+        fn agrees_with_a_model(
+            gaps in prop::collection::vec(1u64..4, 1..60),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 0..80),
+        ) {
+            let mut tracker = Tracker::resume(Position::at(0));
+            let mut delivered = Vec::new();
+            let mut at = 0;
+            for gap in gaps {
+                at += gap;
+                tracker.deliver(at);
+                delivered.push(at);
+            }
+            let mut done = BTreeSet::new();
+            for index in order {
+                let offset = *index.get(&delivered);
+                tracker.done(offset);
+                done.insert(offset);
+                let lowest = delivered.iter().find(|offset| !done.contains(offset));
+                prop_assert_eq!(tracker.low(), lowest.copied().unwrap_or(at + 1));
+                let position = tracker.position();
+                prop_assert_eq!(position.done_above().len(), tracker.ranges());
+                for offset in &delivered {
+                    prop_assert_eq!(position.is_done(*offset), done.contains(offset));
+                }
+                let read_back = Position::decode(&position.encode());
+                prop_assert_eq!(read_back, Ok(position));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Position::decode(&bytes);
+        }
+    }
+}
