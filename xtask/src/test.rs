@@ -24,6 +24,7 @@ use anyhow::Result;
 use needs::Skip;
 
 use self::selection::{Selection, Workspace};
+use self::suites::Environment;
 use self::summary::{Row, Summary};
 use crate::services::{self, Outcome, Service, Shape, State};
 
@@ -101,15 +102,12 @@ fn run_selection(
         None => Vec::new(),
     };
 
-    let (outcomes, took) = services.join().expect("starting services does not panic");
+    let outcomes = services.join().expect("starting services does not panic");
     for outcome in &outcomes {
-        summary.add(service_row(outcome, require_services, took));
+        summary.add(service_row(outcome, require_services));
     }
 
-    let mut environment = services::environment(&outcomes);
-    if quick {
-        environment.push((needs::QUICK.to_owned(), "1".to_owned()));
-    }
+    let environment = Environment::new(&outcomes, quick);
     for suite in suites {
         let row = suite.run(&environment);
         if !row.is_empty() {
@@ -121,32 +119,34 @@ fn run_selection(
     }
 }
 
-fn services_in_background(
-    wanted: &BTreeSet<Service>,
-) -> thread::JoinHandle<(Vec<Outcome>, Duration)> {
+fn services_in_background(wanted: &BTreeSet<Service>) -> thread::JoinHandle<Vec<Outcome>> {
     let wanted: Vec<Service> = wanted.iter().copied().collect();
-    thread::spawn(move || {
-        let started = Instant::now();
-        let outcomes = match wanted.as_slice() {
-            [] => Vec::new(),
-            wanted => services::ensure(wanted, Shape::default()),
-        };
-        (outcomes, started.elapsed())
+    thread::spawn(move || match wanted.as_slice() {
+        [] => Vec::new(),
+        wanted => services::ensure(wanted, Shape::default()),
     })
 }
 
-fn service_row(outcome: &Outcome, required: bool, took: Duration) -> Row {
+/// Services start side by side, so they have no times of their own here.
+fn service_row(outcome: &Outcome, required: bool) -> Row {
     let suite = format!("service {}", outcome.service);
     match &outcome.state {
-        State::Ready { .. } => Row::check(suite, Ok(()), took),
-        State::Unavailable { why } if required => Row::check(suite, Err(why.clone()), took),
+        State::Ready {
+            version, address, ..
+        } => Row {
+            // Which server it was belongs to what the tests have shown.
+            note: format!("{version} at {address}"),
+            ..Row::check(suite, Ok(()), Duration::ZERO)
+        },
+        State::Unavailable { why } if required => {
+            Row::check(suite, Err(why.clone()), Duration::ZERO)
+        }
         State::Unavailable { why } => Row {
             skipped: vec![Skip {
                 test: suite.clone(),
                 why: why.clone(),
             }],
             suite,
-            took,
             ..Row::default()
         },
     }

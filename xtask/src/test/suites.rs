@@ -16,6 +16,7 @@ use super::selection::Workspace;
 use super::summary::Row;
 use crate::process::{self, End, Line};
 use crate::progress::{self, Step};
+use crate::services::{self, Outcome, Service};
 use crate::workspace::cargo;
 
 /// No single test program may take longer.
@@ -27,6 +28,31 @@ pub(super) struct Suite {
     name: String,
     program: PathBuf,
     folder: PathBuf,
+}
+
+/// What tests are told about the world.
+#[derive(Debug)]
+pub(super) struct Environment {
+    variables: Vec<(String, String)>,
+}
+
+impl Environment {
+    pub(super) fn new(outcomes: &[Outcome], quick: bool) -> Self {
+        let mut variables = services::environment(outcomes);
+        if quick {
+            variables.push((needs::QUICK.to_owned(), "1".to_owned()));
+        }
+        Self { variables }
+    }
+
+    fn apply(&self, command: &mut Command) {
+        // A server that somebody named but that does not answer, or that is not wanted in this run,
+        // must not reach the tests.
+        for service in Service::ALL {
+            command.env_remove(service.env_var());
+        }
+        command.envs(self.variables.iter().cloned());
+    }
 }
 
 /// One line of `cargo --message-format=json`.
@@ -116,24 +142,24 @@ fn suite(workspace: &Workspace, message: Message) -> Option<Suite> {
 }
 
 impl Suite {
-    pub(super) fn run(&self, environment: &[(String, String)]) -> Row {
+    pub(super) fn run(&self, environment: &Environment) -> Row {
         let mut command = Command::new(&self.program);
         // As cargo would start it.
         command
             .current_dir(&self.folder)
-            .env("CARGO_MANIFEST_DIR", &self.folder)
-            .envs(environment.iter().cloned());
+            .env("CARGO_MANIFEST_DIR", &self.folder);
+        environment.apply(&mut command);
         run(&self.name, &mut command, SUITE_LIMIT)
     }
 }
 
 /// Runs the doc tests of the chosen packages.
-pub(super) fn doc_tests(chosen: &[String], environment: &[(String, String)]) -> Row {
+pub(super) fn doc_tests(chosen: &[String], environment: &Environment) -> Row {
     let mut command = cargo();
     command
         .args(["test", "--doc", "--no-fail-fast"])
-        .args(chosen)
-        .envs(environment.iter().cloned());
+        .args(chosen);
+    environment.apply(&mut command);
     run("doc tests", &mut command, COMPILE_LIMIT)
 }
 
@@ -191,6 +217,7 @@ fn run(name: &str, command: &mut Command, limit: Duration) -> Row {
         skipped,
         failures,
         took,
+        ..Row::default()
     }
 }
 

@@ -17,6 +17,9 @@ pub(super) struct Row {
     pub(super) skipped: Vec<Skip>,
     /// What failed, one short line each.
     pub(super) failures: Vec<String>,
+    /// Something worth knowing all the same.
+    pub(super) note: String,
+    /// Zero where it cannot be told apart from others.
     pub(super) took: Duration,
 }
 
@@ -50,6 +53,7 @@ impl Row {
             *reasons.entry(&skip.why).or_default() += 1;
         }
         let mut why = String::new();
+        let _ = writeln!(why, "{}", self.note);
         for failure in &self.failures {
             let _ = writeln!(why, "failed: {failure}");
         }
@@ -59,7 +63,7 @@ impl Row {
                 _ => writeln!(why, "{count} skipped: {reason}"),
             };
         }
-        why.trim_end().to_owned()
+        why.trim().to_owned()
     }
 }
 
@@ -102,14 +106,14 @@ impl Summary {
         let mut table = Table::new();
         table
             .load_style(UTF8_FULL_CONDENSED)
-            .set_header(["suite", "passed", "failed", "skipped", "time", "why"]);
+            .set_header(["suite", "passed", "failed", "skipped", "time", ""]);
         for row in &self.rows {
             table.add_row([
                 row.suite.clone(),
                 count(row.passed),
                 count(row.failed),
                 count(row.skipped.len()),
-                format!("{:.1} s", row.took.as_secs_f64()),
+                seconds(row.took),
                 row.why(),
             ]);
         }
@@ -125,6 +129,13 @@ impl Summary {
             self.skipped()
         )
     }
+}
+
+fn seconds(time: Duration) -> String {
+    if time.is_zero() {
+        return String::new();
+    }
+    format!("{:.1} s", time.as_secs_f64())
 }
 
 /// Zeroes would hide the numbers that matter.
