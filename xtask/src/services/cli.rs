@@ -91,6 +91,7 @@ fn up(choice: &Choice) -> anyhow::Result<ExitCode> {
     let outcomes = choice.ensure();
     keep()?;
     println!("{}\n", outcome_table(&outcomes));
+    hint(&outcomes);
     print_exports(&environment(&outcomes));
     Ok(success_if(outcomes.iter().all(Outcome::is_ready)))
 }
@@ -128,6 +129,7 @@ fn run_command(choice: &Choice, command: &[OsString]) -> anyhow::Result<ExitCode
     let (program, arguments) = command.split_first().context("no command")?;
     let outcomes = choice.ensure();
     eprintln!("{}\n", outcome_table(&outcomes));
+    hint(&outcomes);
     // Not while an interruption stops the servers.
     let permit = interrupt::start_permit();
     let child = Command::new(program)
@@ -156,6 +158,13 @@ fn run_command(choice: &Choice, command: &[OsString]) -> anyhow::Result<ExitCode
 
 fn outcome_table(outcomes: &[Outcome]) -> String {
     render(&outcomes.iter().map(Row::of_outcome).collect::<Vec<_>>())
+}
+
+fn hint(outcomes: &[Outcome]) {
+    let missing = outcomes.iter().filter(|outcome| !outcome.is_ready());
+    for service in missing.map(|outcome| outcome.service) {
+        eprintln!("to use a {service} of yours, set {}", service.env_var());
+    }
 }
 
 fn print_exports(variables: &[(String, String)]) {
