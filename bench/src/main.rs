@@ -35,8 +35,14 @@ struct Arguments {
     json: bool,
 }
 
-fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    run(Arguments::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode> {
     let Some(name) = arguments.name.filter(|_| !arguments.list) else {
         for entry in ALL {
             println!("{:<12} {}", entry.name, entry.about);

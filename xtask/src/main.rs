@@ -33,8 +33,16 @@ enum Command {
     Faults(runner::Arguments),
 }
 
-fn main() -> Result<ExitCode> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    run(Command::parse()).unwrap_or_else(|error| {
+        // Not by returning it: people are told what is wrong, not where in the program that was seen.
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Services(args) => services::run(args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => runner::run("laneway-bench", &args),

@@ -5,7 +5,7 @@
 //! failures. Tests that skipped themselves are known by their lines on the standard error (see the
 //! `needs` crate): the harness counts them as passed, this report does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use needs::Skip;
 
@@ -21,8 +21,8 @@ pub(super) struct Report {
     ignored: Vec<Skip>,
     /// Tests that skipped themselves, and why. By name: one that says it twice counts once.
     skipped_themselves: BTreeMap<String, String>,
-    /// Single tests that ended, for the progress display.
-    ended: usize,
+    /// Single tests that ended, by name.
+    ended: BTreeSet<String>,
     /// Single tests that ended well: all there is when the program dies before its totals.
     ended_ok: usize,
 }
@@ -42,7 +42,7 @@ impl Report {
         else {
             return;
         };
-        self.ended += 1;
+        self.ended.insert(name.to_owned());
         if outcome.starts_with("ok") {
             self.ended_ok += 1;
         } else if outcome.starts_with("FAILED") {
@@ -65,7 +65,15 @@ impl Report {
 
     /// How many tests have ended so far.
     pub(super) fn ended(&self) -> usize {
-        self.ended
+        self.ended.len()
+    }
+
+    /// Which tests of `list`, the output of the program's `--list`, have not ended.
+    pub(super) fn not_ended<'list>(&self, list: &'list str) -> Vec<&'list str> {
+        list.lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .filter(|test| !self.ended.contains(*test))
+            .collect()
     }
 
     /// Whether the program lived to give its totals.
@@ -183,6 +191,8 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let report = read("running 2 tests\ntest a ... ok\n", "");
         assert!(!report.is_complete());
         assert_eq!(report.passed(), 1);
+        let list = "a: test\nmodule::b: test\n\n2 tests, 0 benchmarks\n";
+        assert_eq!(report.not_ended(list), ["module::b"]);
     }
 
     #[test]

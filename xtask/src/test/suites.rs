@@ -189,7 +189,7 @@ fn run(name: &str, command: &mut Command, limit: Duration) -> Row {
             // A failed program without a failed test died, hung, or never got that far.
             if failed == 0 && (!end.is_success() || !report.is_complete()) {
                 failed = 1;
-                failures.push(cut_short(&end, &report, &printed));
+                failures.push(cut_short(&end, &report, command));
             }
         }
         Err(error) => {
@@ -221,10 +221,13 @@ fn run(name: &str, command: &mut Command, limit: Duration) -> Row {
     }
 }
 
-fn cut_short(end: &End, report: &Report, printed: &[String]) -> String {
-    let last = printed
-        .iter()
-        .rfind(|line| !line.trim().is_empty())
-        .map_or("nothing", |line| line.trim());
-    format!("{end} after {} tests; last words: {last}", report.ended())
+/// Why a program ended without its totals, and which tests may be to blame.
+fn cut_short(end: &End, report: &Report, command: &Command) -> String {
+    // The program's own list; that of doc tests would have to be compiled again.
+    let list = Command::new(command.get_program()).arg("--list").output();
+    let list = list.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    match report.not_ended(&list.unwrap_or_default()).as_slice() {
+        [] => format!("{end} after {} tests", report.ended()),
+        tests => format!("{end} before these ended: {}", tests.join(", ")),
+    }
 }
