@@ -102,7 +102,7 @@ fn check(before: Record, after: Record, now: Timestamp, step: Step) -> Result<()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100_000))]
+    #![proptest_config(ProptestConfig::with_cases(50_000))]
 
     #[test]
     fn any_interleaving_keeps_every_promise(moves in moves()) {

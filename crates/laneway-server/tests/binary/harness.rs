@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ impl Server {
             .expect("the binary starts");
         let stdout = lines(child.stdout.take().expect("piped"));
         let stderr = lines(child.stderr.take().expect("piped"));
-        let announcement = announcement(&stdout);
+        let announcement = announcement(&stdout, &stderr);
         let address = announcement[0]
             .rsplit_once("http://")
             .and_then(|(_, address)| address.parse().ok())
@@ -126,11 +126,16 @@ impl Drop for Server {
 }
 
 /// The lines up to the one that says how to stop, which is the last one.
-fn announcement(stdout: &Receiver<String>) -> Vec<String> {
+fn announcement(stdout: &Receiver<String>, stderr: &Receiver<String>) -> Vec<String> {
     let mut announcement = Vec::new();
     loop {
         let line = stdout.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-            panic!("the server did not start ({error}); it said {announcement:?}")
+            let log: Vec<String> = match error {
+                // It has exited, so its log has an end.
+                RecvTimeoutError::Disconnected => stderr.iter().collect(),
+                RecvTimeoutError::Timeout => stderr.try_iter().collect(),
+            };
+            panic!("the server did not start; it said {announcement:?} and logged {log:#?}")
         });
         let last = line.starts_with("stop it");
         announcement.push(line);
