@@ -25,7 +25,7 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 /// Starts or reuses the wanted services for this process; one outcome each, in the order asked for.
 ///
 /// Servers that are named in the environment are used instead of starting any. The others are kept
-/// alive until this process calls [`release`](super::release) or ends.
+/// alive until this process calls [`release`](super::release()) or ends.
 pub(crate) fn ensure(wanted: &[Service], shape: Shape) -> Vec<Outcome> {
     try_ensure(wanted, shape).unwrap_or_else(|error| {
         let why = one_line(&error);

@@ -80,7 +80,10 @@ impl Process {
 
 /// Stops processes: politely, and after a while with force.
 pub(crate) fn stop(processes: &[Process]) -> anyhow::Result<()> {
-    const POLITE: Duration = Duration::from_secs(5);
+    stop_within(processes, Duration::from_secs(5))
+}
+
+fn stop_within(processes: &[Process], polite: Duration) -> anyhow::Result<()> {
     const FORCED: Duration = Duration::from_secs(5);
 
     let all_gone = || {
@@ -89,7 +92,7 @@ pub(crate) fn stop(processes: &[Process]) -> anyhow::Result<()> {
             .all(|process| !process.is_alive())
             .then_some(())
     };
-    for (signal, patience) in [(Signal::TERM, POLITE), (Signal::KILL, FORCED)] {
+    for (signal, patience) in [(Signal::TERM, polite), (Signal::KILL, FORCED)] {
         for process in processes {
             process.signal(signal);
         }
@@ -191,7 +194,7 @@ mod tests {
                     .filter(|text| !text.is_empty())
             })
             .unwrap();
-        stop(&[process]).unwrap();
+        stop_within(&[process], Duration::from_millis(200)).unwrap();
         assert!(!process.is_alive());
     }
 }

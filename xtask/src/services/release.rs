@@ -27,7 +27,7 @@ pub(crate) fn keep() -> anyhow::Result<()> {
     ledger.save()
 }
 
-/// This process needs the services of its calls to [`ensure`](super::ensure) no longer. Those that nobody else
+/// This process needs the services of its calls to [`ensure`](super::ensure()) no longer. Those that nobody else
 /// uses and that were not brought up to stay (`services up`) are stopped.
 pub(crate) fn release() -> anyhow::Result<()> {
     let _lock = Lock::take()?;

@@ -144,24 +144,43 @@ fn data_folder(service: Service) -> PathBuf {
     place::data().join(service.name())
 }
 
-/// The end of a log, on one line.
+/// What a log says about the end, on one line.
 pub(crate) fn last_words(log: &Path) -> String {
-    const LINES: usize = 3;
     let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text
+    let reason = reason(&String::from_utf8_lossy(&text));
+    format!("{reason} (log: {})", place::shown(log))
+}
+
+/// The first error it reports, for what follows is usually advice; else its last lines.
+fn reason(log: &str) -> String {
+    const LINES: usize = 3;
+    let lines: Vec<&str> = log
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    let tail = lines[lines.len().saturating_sub(LINES)..].join("; ");
-    format!(
-        "{} (log: {})",
-        if tail.is_empty() {
-            "said nothing"
-        } else {
-            &tail
-        },
-        place::shown(log)
-    )
+    let is_error = |line: &&&str| line.contains("ERROR") || line.starts_with("E: ");
+    match lines.iter().find(is_error) {
+        Some(error) => (*error).to_owned(),
+        None if lines.is_empty() => "it said nothing".to_owned(),
+        None => lines[lines.len().saturating_sub(LINES)..].join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason;
+
+    #[test]
+    fn the_first_error_is_the_reason() {
+        let log = "[INFO] scanning\n[ERROR] no such artifact\n[ERROR] read the manual\n";
+        assert_eq!(reason(log), "[ERROR] no such artifact");
+        assert_eq!(reason("Reading lists\nE: no package\n"), "E: no package");
+    }
+
+    #[test]
+    fn without_an_error_the_last_lines_have_to_do() {
+        assert_eq!(reason("one\ntwo\n\nthree\nfour\n"), "two; three; four");
+        assert_eq!(reason("\n"), "it said nothing");
+    }
 }

@@ -43,7 +43,8 @@ impl Unpacked {
             return Ok(unpacked);
         }
         if on_path("apt-get").is_none() || on_path("dpkg").is_none() {
-            bail!("not installed, and without apt-get and dpkg it cannot be fetched");
+            let package = packages.join(", ");
+            bail!("{package} is not installed, and not to be had without apt-get and dpkg");
         }
         line.say("waiting for apt-get");
         let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
