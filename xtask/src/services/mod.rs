@@ -1,7 +1,7 @@
 //! Real servers for tests, benchmarks and fault runs.
 //!
-//! [`ensure`] brings services up for this process and says what became of each; [`environment`]
-//! makes the variables that hand them to a test process; [`release`] lets go of them again.
+//! [`ensure()`] brings services up for this process and says what became of each; [`environment`]
+//! makes the variables that hand them to a test process; [`release()`] lets go of them again.
 //!
 //! Servers belong to the workspace, not to the process that started them. The ledger (a file below
 //! the target folder) says which processes they are, who uses them, and whether they are to stay up
