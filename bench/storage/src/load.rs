@@ -29,7 +29,7 @@ struct Publish {
 fn commit_loop(
     mut engine: Box<dyn Engine>,
     streams: u16,
-    mut queue: mpsc::Receiver<Publish>,
+    queue: &mut mpsc::Receiver<Publish>,
     batches: &AtomicU64,
 ) -> Result<()> {
     let mut next = vec![0u64; usize::from(streams)];
@@ -76,12 +76,12 @@ fn commit_loop(
 pub(crate) fn appends(place: &Place, publishers: usize, size: usize, seconds: f64) -> Result<()> {
     let engine = place.engine.open(&place.directory, place.streams)?;
     let streams = place.streams;
-    let (sender, queue) = mpsc::channel(4096);
+    let (sender, mut queue) = mpsc::channel(4096);
     let batches = Arc::new(AtomicU64::new(0));
     let measuring = Arc::new(AtomicBool::new(false));
     let writer = {
         let batches = batches.clone();
-        thread::spawn(move || commit_loop(engine, streams, queue, &batches))
+        thread::spawn(move || commit_loop(engine, streams, &mut queue, &batches))
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -151,17 +151,28 @@ pub(crate) fn appends(place: &Place, publishers: usize, size: usize, seconds: f6
     }
 }
 
-/// Publishes without end. Each ack becomes a line `stream offset`; the first error ends it.
-pub(crate) fn write(place: &Place, publishers: usize, size: usize) -> Result<()> {
-    let engine = place.engine.open(&place.directory, place.streams)?;
+/// Publishes without end. Each ack becomes a line `stream offset`. The first failed commit ends it,
+/// or, with `reopen`, closes the engine and opens it again until that works.
+pub(crate) fn write(place: Place, publishers: usize, size: usize, reopen: bool) -> Result<()> {
+    let mut engine = place.engine.open(&place.directory, place.streams)?;
     let streams = place.streams;
-    let (sender, queue) = mpsc::channel(4096);
+    let (sender, mut queue) = mpsc::channel(4096);
     let writer = thread::spawn(move || {
-        let result = commit_loop(engine, streams, queue, &AtomicU64::new(0));
-        if let Err(error) = result {
+        loop {
+            let Err(error) = commit_loop(engine, streams, &mut queue, &AtomicU64::new(0)) else {
+                return;
+            };
             println!("failed {error:#}");
-            // Like the broker: no further ack after a failed commit.
-            std::process::exit(3);
+            if !reopen {
+                std::process::exit(3);
+            }
+            engine = loop {
+                thread::sleep(Duration::from_millis(200));
+                match place.engine.open(&place.directory, streams) {
+                    Ok(engine) => break engine,
+                    Err(error) => println!("failed to reopen: {error:#}"),
+                }
+            };
         }
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -181,7 +192,10 @@ pub(crate) fn write(place: &Place, publishers: usize, size: usize) -> Result<()>
                         if sender.send(publish).await.is_err() {
                             return;
                         }
-                        let Ok(offset) = acked.await else { return };
+                        // Refused: the next one may be luckier.
+                        let Ok(offset) = acked.await else {
+                            continue;
+                        };
                         let line = format!("{stream} {offset}\n");
                         let _ = std::io::stdout().lock().write_all(line.as_bytes());
                     }

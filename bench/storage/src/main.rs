@@ -74,6 +74,9 @@ enum Command {
         publishers: usize,
         #[arg(long, default_value_t = 128)]
         size: usize,
+        /// After a failed commit close, open again and go on.
+        #[arg(long)]
+        reopen: bool,
     },
     /// Opens what is there, checks every record and tells how many each stream holds.
     Verify {
@@ -133,7 +136,8 @@ fn main() -> Result<()> {
             place,
             publishers,
             size,
-        } => load::write(&place, publishers, size),
+            reopen,
+        } => load::write(place, publishers, size, reopen),
         Command::Verify { place, size } => phases::verify(&place, size),
         Command::Suite {
             directory,
