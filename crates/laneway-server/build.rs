@@ -4,11 +4,13 @@
 use std::env;
 use std::process::Command;
 
+// IMPORTANT: `cargo run` hands these variables on to the server, so their names must not begin with
+// `LANEWAY_`, the prefix of its settings.
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    set("LANEWAY_TARGET", &variable("TARGET"));
-    set("LANEWAY_PROFILE", &variable("PROFILE"));
-    set("LANEWAY_RUSTC", &compiler());
+    set("BUILD_TARGET", &variable("TARGET"));
+    set("BUILD_PROFILE", &variable("PROFILE"));
+    set("BUILD_RUSTC", &compiler());
 }
 
 fn set(name: &str, value: &str) {

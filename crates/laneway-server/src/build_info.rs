@@ -15,18 +15,18 @@ pub(crate) struct BuildInfo {
 pub(crate) const BUILD: BuildInfo = BuildInfo {
     name: "laneway",
     version: env!("CARGO_PKG_VERSION"),
-    target: env!("LANEWAY_TARGET"),
-    profile: env!("LANEWAY_PROFILE"),
-    rustc: env!("LANEWAY_RUSTC"),
+    target: env!("BUILD_TARGET"),
+    profile: env!("BUILD_PROFILE"),
+    rustc: env!("BUILD_RUSTC"),
 };
 
 /// What `laneway --version` prints after the name.
 pub(crate) const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ntarget:  ",
-    env!("LANEWAY_TARGET"),
+    env!("BUILD_TARGET"),
     "\nprofile: ",
-    env!("LANEWAY_PROFILE"),
+    env!("BUILD_PROFILE"),
     "\nrustc:   ",
-    env!("LANEWAY_RUSTC"),
+    env!("BUILD_RUSTC"),
 );

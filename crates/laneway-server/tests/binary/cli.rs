@@ -135,6 +135,20 @@ fn check_looks_at_the_environment_and_the_flags_too() {
     );
 }
 
+/// `cargo run` hands on what the build script sets. None of that may look like a setting, or
+/// `cargo run -- serve` would refuse to start.
+#[test]
+fn it_starts_in_the_environment_that_cargo_makes() {
+    let directory = empty_directory();
+    let (code, _, error) = outcome(
+        Command::new(env!("CARGO_BIN_EXE_laneway"))
+            .current_dir(directory.path())
+            .env_remove("LANEWAY_CONFIG")
+            .args(["config", "check"]),
+    );
+    assert_eq!(code, 0, "{error}");
+}
+
 #[test]
 fn a_file_that_is_not_there_is_named() {
     for arguments in [
