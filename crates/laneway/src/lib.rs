@@ -1,15 +1,23 @@
 //! An event bus that handles every key strictly in order, and all keys in parallel.
 
 mod broker;
+mod bus;
 pub mod envelope;
 mod fnv;
-
+pub mod headers;
 pub mod lanes;
 pub mod record;
 pub mod retry;
 pub mod settle;
-pub mod headers;
+pub mod testing;
 pub mod topic;
 pub mod trace;
 
-pub mod testing;
+pub use broker::{BrokerError, Lag, Start};
+pub use bus::{
+    Bus, BusBuilder, Context, DeadLetters, Error, Event, EventBatchHandler, EventHandler,
+    Exhausted, Health, Letter, Message, MessageHandler, Outgoing, Parked, RateLimit, Receipt,
+    State, Subscription, SubscriptionBuilder, SubscriptionFigures, SubscriptionHealth,
+};
+pub use envelope::Envelope;
+pub use lanes::Failure;

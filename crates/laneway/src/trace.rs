@@ -211,6 +211,43 @@ impl fmt::Debug for TraceParent {
     }
 }
 
+tokio::task_local! {
+    static CURRENT: TraceParent;
+}
+
+/// The trace context that this task runs in: that of the event whose handler it is, or one given by
+/// [`scope`]. What is published within it belongs to the same trace.
+#[must_use]
+pub fn current() -> Option<TraceParent> {
+    CURRENT.try_with(|current| *current).ok()
+}
+
+/// Runs a future within a trace context, so that what it publishes belongs to that trace.
+///
+/// ```
+/// # use laneway::trace::{self, TraceParent};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let request = TraceParent::root(true);
+/// trace::scope(request, async {
+///     assert_eq!(trace::current(), Some(request));
+/// })
+/// .await;
+/// assert!(trace::current().is_none());
+/// # }
+/// ```
+pub async fn scope<F: Future>(trace: TraceParent, work: F) -> F::Output {
+    CURRENT.scope(trace, work).await
+}
+
+/// Runs a future within a trace context, if there is one.
+pub(crate) async fn within<F: Future>(trace: Option<TraceParent>, work: F) -> F::Output {
+    match trace {
+        Some(trace) => scope(trace, work).await,
+        None => work.await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -340,7 +340,7 @@ impl Failure {
         &self.message
     }
 
-    pub(super) fn done(&self) -> usize {
+    pub(crate) fn done(&self) -> usize {
         self.done
     }
 }

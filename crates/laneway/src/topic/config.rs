@@ -52,7 +52,8 @@ impl TryFrom<Config> for Topic {
         }
         builder.compression = config.compression;
         builder.replicas = config.replicas;
-        builder.build()
+        // What a broker has stored reads back, whatever its name; declaring it is refused later.
+        builder.build_stored()
     }
 }
 

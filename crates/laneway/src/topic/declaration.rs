@@ -130,6 +130,20 @@ impl Topic {
         TopicBuilder::new(name.as_ref(), Kind::Plain)
     }
 
+    /// The topic next to another one where the bus keeps what it puts aside: in one partition, so
+    /// that there is one order, and until somebody deals with it.
+    pub(crate) fn beside(name: TopicName) -> Self {
+        Self {
+            name,
+            kind: Kind::Domain,
+            storage: Storage::File,
+            partitions: Partitions::ONE,
+            retention: Retention::FOREVER,
+            compression: None,
+            replicas: None,
+        }
+    }
+
     /// What it is called.
     #[must_use]
     pub fn name(&self) -> &TopicName {
@@ -222,10 +236,16 @@ impl TopicBuilder {
     /// # Errors
     /// If the name is invalid or reserved, or a number is out of range.
     pub fn build(self) -> Result<Topic, Error> {
-        let name = TopicName::new(self.name)?;
-        if let Some(suffix) = name.reserved() {
-            return Err(Error::NameReserved { suffix });
+        let topic = self.build_stored()?;
+        match topic.name.reserved() {
+            Some(suffix) => Err(Error::NameReserved { suffix }),
+            None => Ok(topic),
         }
+    }
+
+    /// The same for what a broker has: the bus keeps topics of reserved names there.
+    pub(super) fn build_stored(self) -> Result<Topic, Error> {
+        let name = TopicName::new(self.name)?;
         if self.replicas == Some(0) {
             return Err(Error::NoReplicas);
         }

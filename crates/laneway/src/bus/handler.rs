@@ -1,0 +1,133 @@
+//! What users write: handlers of events, of batches of events, and of messages.
+
+use std::future::Future;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use super::event::{Event, Message};
+use crate::lanes::Failure;
+
+/// Handles domain events. Closures are handlers too, see
+/// [`subscribe_envelope`](crate::Bus::subscribe_envelope).
+pub trait EventHandler: Send + Sync + 'static {
+    /// Handles one event. It is called again if it fails.
+    fn handle(&self, event: Event) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// Handles domain events of one aggregate, several at once.
+pub trait EventBatchHandler: Send + Sync + 'static {
+    /// Handles events of one aggregate, in order. If it fails, it can say by [`Failure::after`] how
+    /// many it has done; the next one is then tried alone.
+    fn handle(&self, events: Vec<Event>) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// Handles plain messages.
+pub trait MessageHandler: Send + Sync + 'static {
+    /// Handles one message. A failure is counted and reported; the message does not come again.
+    fn handle(&self, message: Message) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// A handler made of a closure.
+pub(super) struct FromFn<F>(pub(super) F);
+
+impl<F, Fut> EventHandler for FromFn<F>
+where
+    F: Fn(Event) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failure>> + Send,
+{
+    fn handle(&self, event: Event) -> impl Future<Output = Result<(), Failure>> + Send {
+        self.0(event)
+    }
+}
+
+impl<F, Fut> EventBatchHandler for FromFn<F>
+where
+    F: Fn(Vec<Event>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failure>> + Send,
+{
+    fn handle(&self, events: Vec<Event>) -> impl Future<Output = Result<(), Failure>> + Send {
+        self.0(events)
+    }
+}
+
+impl<F, Fut> MessageHandler for FromFn<F>
+where
+    F: Fn(Message) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failure>> + Send,
+{
+    fn handle(&self, message: Message) -> impl Future<Output = Result<(), Failure>> + Send {
+        self.0(message)
+    }
+}
+
+/// A handler of events whose payload is a `T`. A payload that is not one goes to the dead letters:
+/// trying again would not change it.
+pub(super) struct Typed<T, F> {
+    handle: F,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T, F> Typed<T, F> {
+    pub(super) fn new(handle: F) -> Self {
+        Self {
+            handle,
+            payload: PhantomData,
+        }
+    }
+}
+
+impl<T, F, Fut> EventHandler for Typed<T, F>
+where
+    T: DeserializeOwned + Send + 'static,
+    F: Fn(T, Event) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failure>> + Send,
+{
+    async fn handle(&self, event: Event) -> Result<(), Failure> {
+        let payload = event
+            .json::<T>()
+            .map_err(|error| Failure::fatal(format_args!("payload: {error}")))?;
+        (self.handle)(payload, event).await
+    }
+}
+
+/// One event at a time, or several: what the bus calls.
+pub(super) trait Events: Send + Sync + 'static {
+    /// The most events at once.
+    fn most(&self) -> usize;
+
+    fn handle(&self, events: Vec<Event>) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+pub(super) struct OneByOne<H>(pub(super) H);
+
+impl<H: EventHandler> Events for OneByOne<H> {
+    fn most(&self) -> usize {
+        1
+    }
+
+    async fn handle(&self, events: Vec<Event>) -> Result<(), Failure> {
+        for (done, event) in events.into_iter().enumerate() {
+            self.0
+                .handle(event)
+                .await
+                .map_err(|failure| failure.after(done))?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct InBatches<H> {
+    pub(super) handler: H,
+    pub(super) most: usize,
+}
+
+impl<H: EventBatchHandler> Events for InBatches<H> {
+    fn most(&self) -> usize {
+        self.most.max(1)
+    }
+
+    fn handle(&self, events: Vec<Event>) -> impl Future<Output = Result<(), Failure>> + Send {
+        self.handler.handle(events)
+    }
+}

@@ -1,0 +1,106 @@
+//! Rate limits: so many per second, with a burst.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+/// So many per second, and so many at once after a pause.
+///
+/// ```
+/// use laneway::RateLimit;
+///
+/// let limit = RateLimit::per_second(500).burst(50);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    per_second: u32,
+    burst: u32,
+}
+
+impl RateLimit {
+    /// `rate` per second (0 means 1), a tenth of a second's worth at once.
+    #[must_use]
+    pub fn per_second(rate: u32) -> Self {
+        let per_second = rate.max(1);
+        Self {
+            per_second,
+            burst: (per_second / 10).max(1),
+        }
+    }
+
+    /// So many at once; 0 means 1.
+    #[must_use]
+    pub fn burst(mut self, burst: u32) -> Self {
+        self.burst = burst.max(1);
+        self
+    }
+}
+
+/// Hands out turns. One number says it all: when the next turn would be due if everybody kept to
+/// the rate; up to `burst` turns may be taken before that.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    interval: Duration,
+    slack: Duration,
+    next: Mutex<Instant>,
+}
+
+impl Limiter {
+    pub(super) fn new(limit: RateLimit) -> Self {
+        let interval = Duration::from_secs(1) / limit.per_second;
+        Self {
+            interval,
+            slack: interval * (limit.burst - 1),
+            next: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits for `count` turns. A caller that gives up has used them.
+    pub(super) async fn turns(&self, count: u32) {
+        let at = self.reserve(count, Instant::now());
+        sleep_until(at).await;
+    }
+
+    /// When the turns may be taken.
+    fn reserve(&self, count: u32, now: Instant) -> Instant {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        // Time that nobody used counts up to the burst.
+        let earliest = now.checked_sub(self.slack).unwrap_or(now);
+        let due = (*next).max(earliest);
+        *next = due + self.interval * count;
+        (due + self.interval * count.saturating_sub(1)).max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+        let limiter = Limiter::new(RateLimit::per_second(100).burst(10));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let started = Instant::now();
+        for _ in 0..10 {
+            limiter.turns(1).await;
+        }
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        for _ in 0..100 {
+            limiter.turns(1).await;
+        }
+        let millis = started.elapsed().as_millis();
+        assert!((990..=1010).contains(&millis), "{millis}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_saves_no_more_than_the_burst() {
+        let limiter = Limiter::new(RateLimit::per_second(10).burst(2));
+        tokio::time::advance(Duration::from_secs(100)).await;
+        let started = Instant::now();
+        for _ in 0..4 {
+            limiter.turns(1).await;
+        }
+        assert_eq!(started.elapsed().as_millis(), 200);
+    }
+}
