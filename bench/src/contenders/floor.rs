@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::{all_handled, sample};
 use crate::frame::Sample;
@@ -34,8 +35,14 @@ pub async fn run(workload: Arc<Workload>, lanes: usize, work: Work) -> Result<Sa
 
     let started = Instant::now();
     for &event in &workload.events {
-        let lane = lane_of(workload.key(event), lanes);
-        senders[lane].send(event).await.context("a lane is gone")?;
+        let sender = &senders[lane_of(workload.key(event), lanes)];
+        // First without awaiting: tokio makes a task that awaits yield now and then, and each time
+        // the lanes would wake up for the few events that there are.
+        match sender.try_send(event) {
+            Ok(()) => {}
+            Err(TrySendError::Full(event)) => sender.send(event).await?,
+            Err(error) => return Err(error.into()),
+        }
     }
     drop(senders);
     let mut handled = 0;

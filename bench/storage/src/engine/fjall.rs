@@ -178,16 +178,18 @@ impl Engine for OneKeyspace {
 pub(super) struct Packed {
     database: Database,
     streams: Vec<Keyspace>,
+    durability: PersistMode,
     buffer: Vec<u8>,
 }
 
 impl Packed {
-    pub(super) fn open(directory: &Path, streams: u16) -> Result<Self> {
+    pub(super) fn open(directory: &Path, streams: u16, durability: PersistMode) -> Result<Self> {
         let database = open(directory)?;
         let streams = per_stream(&database, streams, &options())?;
         Ok(Self {
             database,
             streams,
+            durability,
             buffer: Vec::new(),
         })
     }
@@ -195,10 +197,7 @@ impl Packed {
 
 impl Engine for Packed {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
-        let mut writes = self
-            .database
-            .batch()
-            .durability(Some(PersistMode::SyncData));
+        let mut writes = self.database.batch().durability(Some(self.durability));
         for (stream, rows) in (0..).zip(&self.streams) {
             if let Some(last) = pack(batch, stream, &mut self.buffer) {
                 writes.insert(rows, last.to_be_bytes(), self.buffer.as_slice());

@@ -8,6 +8,7 @@ mod sqlite;
 
 use std::path::Path;
 
+use ::fjall::PersistMode;
 use anyhow::Result;
 use clap::ValueEnum;
 
@@ -57,6 +58,8 @@ pub(crate) enum Choice {
     FjallPacked,
     /// As `fjall-packed`, but a keyspace per stream and 32,768 offsets, deleted as a whole.
     FjallSegments,
+    /// Control: as `fjall-packed`, but acked without an fsync. A power cut must lose something.
+    FjallUnsynced,
     /// redb, a table per stream.
     Redb,
     /// redb with quick repair (two fsyncs a commit, allocator state in every commit).
@@ -89,7 +92,16 @@ impl Choice {
                 Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Blobs)?)
             }
             Self::FjallOne => Box::new(fjall::OneKeyspace::open(directory)?),
-            Self::FjallPacked => Box::new(fjall::Packed::open(directory, streams)?),
+            Self::FjallPacked => Box::new(fjall::Packed::open(
+                directory,
+                streams,
+                PersistMode::SyncData,
+            )?),
+            Self::FjallUnsynced => Box::new(fjall::Packed::open(
+                directory,
+                streams,
+                PersistMode::Buffer,
+            )?),
             Self::FjallSegments => Box::new(fjall::Segments::open(directory)?),
             Self::Redb => Box::new(redb::Rows::open(directory, streams, false)?),
             Self::RedbQuick => Box::new(redb::Rows::open(directory, streams, true)?),
