@@ -5,8 +5,11 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use needs::Skip;
+
+/// Long reasons are wrapped here, in a log too.
+const WIDTH: u16 = 140;
 
 /// One line of the table: a check, a service or a test program.
 #[derive(Debug, Default)]
@@ -106,6 +109,8 @@ impl Summary {
         let mut table = Table::new();
         table
             .load_style(UTF8_FULL_CONDENSED)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(WIDTH)
             .set_header(["suite", "passed", "failed", "skipped", "time", ""]);
         for row in &self.rows {
             table.add_row([
