@@ -635,7 +635,7 @@ impl Shared {
     }
 
     fn forget_subscription(&self, subscription: &subscription::Inner) {
-        lock(&self.subscriptions).retain(|known| !std::ptr::eq(&**known, subscription));
+        lock(&self.subscriptions).retain(|known| !std::ptr::eq(Arc::as_ptr(known), subscription));
     }
 
     fn live_subscriptions(&self) -> Vec<Arc<subscription::Inner>> {

@@ -154,7 +154,7 @@ impl<J: Job> Queue<J> {
     }
 
     /// Gives room back and tells those who wait for it.
-    pub(super) fn give_back_room(&self, freed: Freed) {
+    pub(super) fn give_back_room(&self, freed: &Freed) {
         if let Some(own) = freed.own {
             self.own.give_back(own);
         }

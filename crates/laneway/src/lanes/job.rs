@@ -50,7 +50,7 @@ impl<J> Queued<J> {
 /// order.
 #[derive(Debug)]
 pub struct Jobs<'a, J> {
-    pub(super) jobs: &'a VecDeque<Queued<J>>,
+    pub(super) queued: &'a VecDeque<Queued<J>>,
     pub(super) count: usize,
     pub(super) attempt: u32,
     pub(super) time_limit: Option<Duration>,
@@ -70,13 +70,14 @@ impl<'a, J> Jobs<'a, J> {
     #[must_use]
     pub fn first(&self) -> &'a J {
         // The engine never calls a handler with nothing.
-        &self.jobs[0].job
+        &self.queued[0].job
     }
 
     /// All of them, in order.
+    #[must_use]
     pub fn iter(&self) -> JobsIter<'a, J> {
         JobsIter {
-            jobs: self.jobs.iter(),
+            jobs: self.queued.iter(),
             left: self.count,
         }
     }
@@ -108,6 +109,15 @@ impl<'a, J> Jobs<'a, J> {
 }
 
 impl<'a, J> IntoIterator for Jobs<'a, J> {
+    type Item = &'a J;
+    type IntoIter = JobsIter<'a, J>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a, J> IntoIterator for &Jobs<'a, J> {
     type Item = &'a J;
     type IntoIter = JobsIter<'a, J>;
 

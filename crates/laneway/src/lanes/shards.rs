@@ -86,7 +86,7 @@ pub(super) enum Left {
 /// The lanes of one topic, holding items of type `T`.
 #[derive(Debug)]
 pub(super) struct Shards<T> {
-    shards: Box<[Padded<Mutex<Shard<T>>>]>,
+    all: Box<[Padded<Mutex<Shard<T>>>]>,
     mask: u64,
     lane_bound: usize,
 }
@@ -120,7 +120,7 @@ impl<T> Shards<T> {
     pub(super) fn new(shards: usize, lane_bound: usize) -> Self {
         let count = shards.max(1).next_power_of_two();
         Self {
-            shards: (0..count)
+            all: (0..count)
                 .map(|_| Padded(Mutex::new(Shard::new())))
                 .collect(),
             mask: count as u64 - 1,
@@ -266,7 +266,7 @@ impl<T> Shards<T> {
     /// Closes the shards and hands every queued item to `each`, lane by lane, in order. What a worker
     /// has taken stays with it.
     pub(super) fn drain(&self, mut each: impl FnMut(T)) {
-        for padded in &self.shards {
+        for padded in &self.all {
             let mut shard = lock(&padded.0);
             shard.closed = true;
             let mut items = Vec::new();
@@ -288,7 +288,7 @@ impl<T> Shards<T> {
 
     /// How many lanes have work now.
     pub(super) fn live(&self) -> usize {
-        self.shards.iter().map(|s| lock(&s.0).lanes.len()).sum()
+        self.all.iter().map(|s| lock(&s.0).lanes.len()).sum()
     }
 
     fn shard(&self, id: LaneId) -> super::sync::MutexGuard<'_, Shard<T>> {
@@ -297,7 +297,7 @@ impl<T> Shards<T> {
             reason = "masked to the number of shards"
         )]
         let index = (id.0 & self.mask) as usize;
-        lock(&self.shards[index].0)
+        lock(&self.all[index].0)
     }
 }
 
@@ -525,7 +525,7 @@ mod tests {
             jobs.clear();
             shards.give_back(LaneId(id), 1, &mut jobs, Then::Continue);
         }
-        let shard = lock(&shards.shards[0].0);
+        let shard = lock(&shards.all[0].0);
         assert!(shard.nodes.capacity() <= KEEP_SLOTS);
         assert!(shard.lanes.capacity() <= 2 * KEEP_SLOTS);
     }

@@ -149,7 +149,7 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
         freed.add(&queued);
         self.queue.note_abandoned(queued.job.key());
         self.handler.finished(queued.job, Outcome::Abandoned);
-        self.queue.give_back_room(freed);
+        self.queue.give_back_room(&freed);
     }
 }
 
@@ -278,7 +278,7 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             stripe.queue_time.record(waited);
         }
         let jobs = Jobs {
-            jobs: self.jobs,
+            queued: self.jobs,
             count,
             attempt: self.jobs[0].failed_attempts() + 1,
             time_limit: self.topic.queue.options.time_limit,
@@ -444,7 +444,7 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         let (left, held) = queue
             .shards
             .give_back(self.lane, self.done, self.jobs, then);
-        queue.give_back_room(std::mem::take(&mut self.freed));
+        queue.give_back_room(&std::mem::take(&mut self.freed));
         // A submitter that waits at a full lane is told when a quarter of it is free, or when the
         // lane stops: one notice for many jobs. The room of the topic counts in any case.
         if left != Left::MakeReady || held <= queue.options.lane_bound / 4 * 3 {
@@ -494,7 +494,7 @@ fn report<J: Job, H: Handler<J>>(
 ) {
     if *done > 0 {
         topic.queue.shards.finished(lane, std::mem::take(done));
-        topic.queue.give_back_room(std::mem::take(freed));
+        topic.queue.give_back_room(&std::mem::take(freed));
         topic.queue.room.announce();
     }
 }

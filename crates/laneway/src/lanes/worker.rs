@@ -104,7 +104,7 @@ struct Restarts {
     pauses: u32,
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 impl Restarts {
     fn new(limit: RestartLimit) -> Self {

@@ -182,18 +182,17 @@ impl Inner {
         let membership = Arc::new(Membership::new(self.clone(), name, group)?);
         let mut readers: Vec<Box<dyn Reader>> = Vec::new();
         for (number, partition) in (0..).zip(&topic.partitions) {
-            let position = match partition.log.position(group).await? {
-                Some(position) => position,
-                None => {
-                    let span = partition.log.span();
-                    let position = Position::at(match start {
-                        Start::Earliest => span.start,
-                        Start::Latest => span.end,
-                    });
-                    // Noted at once: "from now on" must mean the same after a restart.
-                    partition.log.save_position(group, &position).await?;
-                    position
-                }
+            let position = if let Some(position) = partition.log.position(group).await? {
+                position
+            } else {
+                let span = partition.log.span();
+                let position = Position::at(match start {
+                    Start::Earliest => span.start,
+                    Start::Latest => span.end,
+                });
+                // Noted at once: "from now on" must mean the same after a restart.
+                partition.log.save_position(group, &position).await?;
+                position
             };
             readers.push(Box::new(LogReader::new(
                 number,
