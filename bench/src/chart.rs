@@ -200,3 +200,41 @@ fn unsigned(pixels: i32) -> Result<u32> {
 fn pixels(length: f64) -> i32 {
     length.round() as i32
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::draw;
+    use crate::frame::{Bench, Sample, Scale, Scenario, Unit};
+    use crate::progress::Progress;
+
+    fn chart(scenario: Scenario) -> String {
+        let bench = Bench::new("test", Scale::Quick, vec![scenario]);
+        draw(&bench.run(&Progress::hidden())).expect("a chart")
+    }
+
+    #[test]
+    fn every_contender_is_there_with_its_value_or_the_reason_why_it_has_none() {
+        let svg = chart(
+            Scenario::new("waiting", "1 < 2", Unit::Seconds)
+                .contender("bound", || async {
+                    Ok(Sample::time(Duration::from_secs(2)))
+                })
+                .contender("peer", || async { anyhow::bail!("gave up") })
+                .reference("bound"),
+        );
+        for part in ["<svg", "1 &lt; 2", "bound", "2.00 s", "peer", "gave up"] {
+            assert!(svg.contains(part), "{part} is missing in\n{svg}");
+        }
+    }
+
+    #[test]
+    fn a_chart_of_nothing_and_of_zero_can_be_drawn() {
+        let nothing = chart(Scenario::new("empty", "", Unit::Bytes));
+        assert!(nothing.contains("empty"));
+        let zero = Scenario::new("zero", "", Unit::Bytes)
+            .contender("nobody", || async { Ok(Sample::bytes(0.0)) });
+        assert!(chart(zero).contains("0.00 B"));
+    }
+}
