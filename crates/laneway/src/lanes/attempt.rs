@@ -36,22 +36,21 @@ pub(super) async fn attempt<T>(
     limit: Limit<'_>,
     on_wait: impl FnOnce(),
 ) -> Result<T, Ended> {
-    let mut work = pin!(work);
+    let mut work = pin!(Some(work));
     let mut timer = pin!(None::<Sleep>);
     let mut cancelled = pin!(None);
     let mut on_wait = Some(on_wait);
     let mut too_late = false;
-    std::future::poll_fn(|cx| {
-        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+    let result = std::future::poll_fn(|cx| {
+        let poll = AssertUnwindSafe(|| match work.as_mut().as_pin_mut() {
+            Some(work) => work.poll(cx),
+            None => Poll::Pending,
+        });
+        match catch_unwind(poll) {
             Ok(Poll::Ready(_)) if too_late => return Poll::Ready(Err(timed_out(limit.time))),
             Ok(Poll::Ready(result)) => return Poll::Ready(result.map_err(Ended::Failed)),
             Ok(Poll::Pending) => {}
-            Err(panic) => {
-                return Poll::Ready(Err(Ended::Failed(Failure::of(
-                    FailureKind::Panicked,
-                    message_of(panic.as_ref()),
-                ))));
-            }
+            Err(panic) => return Poll::Ready(Err(panicked(panic.as_ref()))),
         }
         if let Some(on_wait) = on_wait.take() {
             on_wait();
@@ -77,7 +76,16 @@ pub(super) async fn attempt<T>(
         }
         Poll::Pending
     })
-    .await
+    .await;
+    // What is left of the attempt is dropped here, because that can panic as well.
+    match catch_unwind(AssertUnwindSafe(|| work.set(None))) {
+        Ok(()) => result,
+        Err(panic) => Err(panicked(panic.as_ref())),
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Ended {
+    Ended::Failed(Failure::of(FailureKind::Panicked, message_of(panic)))
 }
 
 fn timed_out(limit: Option<Duration>) -> Ended {

@@ -285,7 +285,10 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             worker: self.seat.id.0,
         };
         let mut waited = false;
-        let result = attempt(self.topic.handler.handle(jobs), self.limit(), || {
+        // Called within the attempt: a handler can panic before it has made its future.
+        let handler = &self.topic.handler;
+        let work = async move { handler.handle(jobs).await };
+        let result = attempt(work, self.limit(), || {
             waited = true;
             report(self.topic, self.lane, &mut self.done, &mut self.freed);
         })
@@ -307,16 +310,16 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             return (Ok(()), false);
         };
         let mut waited = false;
-        let handed = attempt(
-            self.topic
-                .handler
-                .exhausted(&first.job, &trouble.last, trouble.failed_attempts),
-            self.limit(),
-            || {
-                waited = true;
-                report(self.topic, self.lane, &mut self.done, &mut self.freed);
-            },
-        )
+        let handler = &self.topic.handler;
+        let work = async move {
+            handler
+                .exhausted(&first.job, &trouble.last, trouble.failed_attempts)
+                .await
+        };
+        let handed = attempt(work, self.limit(), || {
+            waited = true;
+            report(self.topic, self.lane, &mut self.done, &mut self.freed);
+        })
         .await;
         let disposition = match handed {
             Ok(disposition) => disposition,
