@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt::{Ended, Limit, attempt};
+use super::attempt::{Ended, Limit, attempt, message_of};
 use super::close::{Abandoned, Closing};
 use super::crew::{RunEnd, Runner};
 use super::events::Event;
@@ -120,7 +121,8 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
         let mut jobs = VecDeque::with_capacity(most);
         loop {
             let mut turn = Turn::begin(self, seat, lane, &mut jobs, most);
-            let panicked = turn.run().await;
+            turn.run().await;
+            let panicked = turn.panicked;
             let again = turn.end();
             let crew = &self.queue.crew;
             if panicked {
@@ -148,8 +150,23 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
         let mut freed = Freed::default();
         freed.add(&queued);
         self.queue.note_abandoned(queued.job.key());
-        self.handler.finished(queued.job, Outcome::Abandoned);
+        self.hand_back(queued.job, Outcome::Abandoned);
         self.queue.give_back_room(&freed);
+    }
+
+    /// The one place where a job ends. Answers false if the handler panicked over it: others of the
+    /// same batch must end all the same.
+    fn hand_back(&self, job: J, outcome: Outcome) -> bool {
+        let finished = AssertUnwindSafe(|| self.handler.finished(job, outcome));
+        if let Err(panic) = catch_unwind(finished) {
+            tracing::error!(
+                topic = %self.queue.name,
+                reason = message_of(panic.as_ref()),
+                "a handler panicked in finished()"
+            );
+            return false;
+        }
+        true
     }
 }
 
@@ -165,6 +182,8 @@ struct Turn<'a, J: Job, H: Handler<J>> {
     freed: Freed,
     /// Set when the lane has to wait.
     parked_for: Option<Duration>,
+    /// Set when the handler panicked, in an attempt or after it.
+    panicked: bool,
     processed: u64,
     failed: u64,
     queue_nanos: u64,
@@ -194,6 +213,7 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             done: 0,
             freed: Freed::default(),
             parked_for: None,
+            panicked: false,
             processed: 0,
             failed: 0,
             queue_nanos: 0,
@@ -203,9 +223,9 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         }
     }
 
-    /// Runs the jobs until they are all finished, one has to wait, or the turn has been long enough.
-    /// Answers whether a handler panicked.
-    async fn run(&mut self) -> bool {
+    /// Runs the jobs until they are all finished, one has to wait, the handler panicked, or the turn
+    /// has been long enough.
+    async fn run(&mut self) {
         let queue = &self.topic.queue;
         let crew = &queue.crew;
         let mut now = crew.clock.now();
@@ -229,23 +249,19 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             self.took(now - began);
             match result {
                 Ok(()) => {}
-                Err(Ended::Cancelled) => return false,
-                Err(Ended::Failed(failure)) => {
-                    let panicked = failure.kind() == FailureKind::Panicked;
-                    self.failed(failure);
-                    if panicked || self.parked_for.is_some() {
-                        return panicked;
-                    }
-                }
+                Err(Ended::Cancelled) => return,
+                Err(Ended::Failed(failure)) => self.failed(failure),
+            }
+            if self.panicked || self.parked_for.is_some() {
+                return;
             }
             if waited
                 && now - turn_began > u64::try_from(TURN_TIME.as_nanos()).unwrap_or(u64::MAX)
                 && crew.ready_lanes() > 0
             {
-                break;
+                return;
             }
         }
-        false
     }
 
     /// How many jobs go into the next attempt: the handler's batch, all of one key. A job that
@@ -346,12 +362,12 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         }
     }
 
-    /// The one place where a job that ran ends.
+    /// The first `count` jobs ran, and are over.
     fn finish(&mut self, count: usize, outcome: Outcome) {
         for queued in self.jobs.drain(..count) {
             self.freed.add(&queued);
             self.done += 1;
-            self.topic.handler.finished(queued.job, outcome);
+            self.panicked |= !self.topic.hand_back(queued.job, outcome);
         }
         if outcome == Outcome::Done {
             self.processed += count as u64;
@@ -372,10 +388,15 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         self.failed += 1;
         let stripe = queue.counters.of_worker(self.seat.id.0);
         match failure.kind() {
-            FailureKind::Panicked => stripe.panicked.fetch_add(1, Ordering::Relaxed),
-            FailureKind::TimedOut => stripe.timed_out.fetch_add(1, Ordering::Relaxed),
-            FailureKind::Failed | FailureKind::Fatal => 0,
-        };
+            FailureKind::Panicked => {
+                self.panicked = true;
+                stripe.panicked.fetch_add(1, Ordering::Relaxed);
+            }
+            FailureKind::TimedOut => {
+                stripe.timed_out.fetch_add(1, Ordering::Relaxed);
+            }
+            FailureKind::Failed | FailureKind::Fatal => {}
+        }
         let Some(first) = self.jobs.front_mut() else {
             return;
         };

@@ -47,8 +47,8 @@ enum Exit {
 }
 
 /// Panics of handlers are caught where they are called and end the worker in an orderly way. This
-/// catches what is left: a panic in `finished`, `key`, or in our own code. The lane was given back
-/// when the turn was dropped.
+/// catches what is left: a panic in `key`, or in our own code. The lane was given back when the turn
+/// was dropped.
 async fn work_caught(crew: &Crew, seat: &Seat) -> Exit {
     let mut work = Box::pin(work(crew, seat));
     std::future::poll_fn(|cx| {
