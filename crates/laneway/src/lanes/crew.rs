@@ -130,6 +130,7 @@ impl Crew {
     /// Forgets closed topics whose last turn has ended; one with a handler that cannot be stopped is
     /// kept until it returns. A crew of one topic goes home with it.
     pub(super) fn sweep(&self) {
+        let mut gone = Vec::new();
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let mut ready = self.ready();
         for slot in &mut *topics {
@@ -142,13 +143,22 @@ impl Crew {
             {
                 self.parking.forget(id);
                 ready.remove_topic(id);
-                *slot = None;
+                gone.extend(slot.take());
             }
         }
         drop(ready);
-        if self.of_one_topic && topics.iter().all(Option::is_none) {
+        let nobody_left = topics.iter().all(Option::is_none);
+        drop(topics);
+        // Handlers are a user's code, and so is their end: never under a lock.
+        drop(gone);
+        if self.of_one_topic && nobody_left {
             self.stop();
         }
+    }
+
+    /// Whether it was the crew of a topic that is gone.
+    pub(super) fn is_left(&self) -> bool {
+        self.of_one_topic && self.runners().is_empty()
     }
 
     /// The keys that handlers of a topic are at now.

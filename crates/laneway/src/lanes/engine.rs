@@ -169,7 +169,7 @@ impl Engine {
             return Err(TopicError::Closed);
         }
         crews.iter().for_each(|crew| crew.sweep());
-        crews.retain(|crew| !crew.is_stopping());
+        crews.retain(|crew| !crew.is_left());
         let taken = crews
             .iter()
             .flat_map(|crew| crew.runners())
@@ -314,6 +314,7 @@ impl Drop for Inner {
                 runner.closing().refuse();
                 runner.closing().halt();
             }
+            crew.sweep();
         }
         self.stop();
     }

@@ -127,9 +127,12 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
             let crew = &self.queue.crew;
             if panicked {
                 crew.turn_ended(self.queue.id, again);
+                self.leave_if_closed();
                 return RunEnd::Panicked;
             }
-            match crew.next_after(seat.id, self.queue.id, again) {
+            let next = crew.next_after(seat.id, self.queue.id, again);
+            self.leave_if_closed();
+            match next {
                 Next::Run {
                     topic,
                     lane: next,
@@ -142,6 +145,14 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
             }
             // Handlers that never wait must not keep a thread for themselves.
             tokio::task::coop::consume_budget().await;
+        }
+    }
+
+    /// A closed topic goes with its last turn. Whoever closed it may have looked too early, or may
+    /// have given up on a handler that has only now returned.
+    fn leave_if_closed(&self) {
+        if self.queue.halt.is_halted() {
+            self.queue.crew.sweep();
         }
     }
 
@@ -504,6 +515,7 @@ impl<J: Job, H: Handler<J>> Drop for Turn<'_, J, H> {
         if !self.ended {
             let again = self.give_back();
             self.topic.queue.crew.turn_ended(self.topic.queue.id, again);
+            self.topic.leave_if_closed();
         }
     }
 }
