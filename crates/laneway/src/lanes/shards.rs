@@ -173,14 +173,21 @@ impl<T> Shards<T> {
     }
 
     /// Moves up to `most` items from the front of a ready lane to `into`. The caller owns the lane
-    /// until it gives it back. A lane that was drained meanwhile yields nothing and is not owned.
+    /// until it gives it back.
+    ///
+    /// A lane that is not ready yields nothing and is not owned. It can have been drained meanwhile;
+    /// and a submitter that was slower than the close of its topic puts a lane on the queue that by
+    /// then may belong to the next topic in the same place.
     pub(super) fn take(&self, id: LaneId, most: usize, into: &mut VecDeque<T>) -> bool {
         let mut shard = self.shard(id);
         let shard = &mut *shard;
-        let Some(lane) = shard.lanes.get_mut(&id) else {
+        let Some(lane) = shard
+            .lanes
+            .get_mut(&id)
+            .filter(|lane| lane.state == State::Ready)
+        else {
             return false;
         };
-        debug_assert_eq!(lane.state, State::Ready, "only a ready lane is taken");
         lane.state = State::Running;
         let count = lane.queued.min(most);
         for _ in 0..count {
@@ -470,6 +477,21 @@ mod tests {
         assert_eq!(push(&shards, LANE, 3), Err(Refused::LaneFull));
         assert_eq!(shards.finished(LANE, 1), 1);
         assert_eq!(push(&shards, LANE, 3), Ok(Pushed::Queued));
+    }
+
+    #[test]
+    fn a_lane_has_one_owner_even_if_it_is_on_the_queue_twice() {
+        let shards = Shards::new(1, 10);
+        let _ = push(&shards, LANE, 1);
+        let mut first = taken(&shards, 16);
+        let mut second = VecDeque::new();
+        assert!(!shards.take(LANE, 16, &mut second));
+        assert_eq!(
+            shards.give_back(LANE, 0, &mut first, Then::Park),
+            (Left::Parked, 1)
+        );
+        assert!(!shards.take(LANE, 16, &mut second), "it waits for its timer");
+        assert!(second.is_empty());
     }
 
     #[test]
