@@ -271,15 +271,17 @@ impl<T> Shards<T> {
     }
 
     /// Closes the shards and hands every queued item to `each`, lane by lane, in order. What a worker
-    /// has taken stays with it.
-    pub(super) fn drain(&self, mut each: impl FnMut(T)) {
-        for padded in &self.all {
+    /// has taken stays with it. Answers how many of the lanes were parked.
+    pub(super) fn drain(&self, mut each: impl FnMut(T)) -> usize {
+        let mut parked = 0;
+        for padded in &self.shards {
             let mut shard = lock(&padded.0);
             shard.closed = true;
             let mut items = Vec::new();
             {
                 let shard = &mut *shard;
                 for lane in shard.lanes.values_mut() {
+                    parked += usize::from(lane.state == State::Parked);
                     while let Some(item) = lane.pop_front(&mut shard.nodes, &mut shard.free) {
                         items.push(item);
                     }
@@ -291,6 +293,7 @@ impl<T> Shards<T> {
             drop(shard);
             items.into_iter().for_each(&mut each);
         }
+        parked
     }
 
     /// How many lanes have work now.
@@ -516,7 +519,7 @@ mod tests {
             let _ = push(&shards, LANE, item);
         }
         let mut left = Vec::new();
-        shards.drain(|item| left.push(item));
+        assert_eq!(shards.drain(|item| left.push(item)), 0);
         assert_eq!(left, [0, 1, 2, 3, 4]);
         assert_eq!(push(&shards, LANE, 9), Err(Refused::Closed));
         assert_eq!(shards.live(), 0);

@@ -95,7 +95,11 @@ impl<J: Job, H: Handler<J>> Closing for TopicLanes<J, H> {
 
     fn halt(&self) {
         self.queue.halt.halt();
-        self.queue.shards.drain(|queued| self.abandon_one(queued));
+        let parked = self.queue.shards.drain(|queued| self.abandon_one(queued));
+        self.queue
+            .counters
+            .parked
+            .fetch_sub(parked as u64, Ordering::Relaxed);
         self.queue.room.announce();
     }
 
