@@ -11,6 +11,9 @@ use tokio::time::{Instant, sleep_until};
 use super::ready::TopicId;
 use super::shards::LaneId;
 
+/// An emptied heap keeps room for so many lanes: when a database is away, everything is parked.
+const KEEP_LANES: usize = 4096;
+
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     heap: Mutex<BinaryHeap<Reverse<(Instant, TopicId, LaneId)>>>,
@@ -52,6 +55,9 @@ impl Parking {
                         let Some(Reverse((_, topic, lane))) = heap.pop() else {
                             continue;
                         };
+                        if heap.is_empty() && heap.capacity() > KEEP_LANES {
+                            *heap = BinaryHeap::new();
+                        }
                         drop(heap);
                         release(topic, lane);
                     }

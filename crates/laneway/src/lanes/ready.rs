@@ -24,6 +24,9 @@ pub(super) struct WorkerId(pub(super) usize);
 /// trickle of short jobs wakes one.
 const WAKE_AHEAD: usize = 1;
 
+/// An emptied queue of lanes keeps room for so many. A million keys must not cost for ever.
+const KEEP_LANES: usize = 4096;
+
 /// What a worker that asked for work gets.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -122,6 +125,9 @@ impl Ready {
             .lanes
             .pop_front()
             .expect("a topic in the rotation has a ready lane");
+        if topic.lanes.is_empty() && topic.lanes.capacity() > KEEP_LANES {
+            topic.lanes = VecDeque::new();
+        }
         topic.running += 1;
         topic.in_rotation = false;
         self.queued -= 1;
@@ -307,6 +313,20 @@ mod tests {
         ready.next(WorkerId(1), false);
         assert_eq!(ready.push(topic, LaneId(1)), Some(WorkerId(0)));
         assert_eq!(ready.nudge(), Some(WorkerId(1)));
+    }
+
+    #[test]
+    fn an_emptied_queue_returns_its_memory() {
+        let mut ready = Ready::new(1);
+        let topic = ready.add_topic();
+        for id in 0..100_000 {
+            ready.push(topic, LaneId(id));
+        }
+        while lane(&ready.next(FIRST, false)).is_some() {
+            ready.turn_ended(topic, None);
+        }
+        let queue = ready.topics[topic.0].as_ref().map(|t| t.lanes.capacity());
+        assert!(queue.is_some_and(|capacity| capacity <= KEEP_LANES));
     }
 
     #[test]
