@@ -220,7 +220,10 @@ impl Ready {
         let most = self.workers.saturating_sub((count - 1) * reserve).max(1);
         for topic in self.topics.iter_mut().flatten() {
             topic.most_workers = most;
+            topic.in_rotation = false;
         }
+        // From the start: a topic that stood in it may have all the workers it is now allowed.
+        self.rotation.clear();
         for index in 0..self.topics.len() {
             self.rotate(TopicId(index));
         }
@@ -271,6 +274,22 @@ mod tests {
         assert_eq!(lane(&ready.next(FIRST, false)), Some((fine.0, 1)));
         ready.turn_ended(stuck, None);
         assert_eq!(lane(&ready.next(FIRST, false)), Some((stuck.0, 7)));
+    }
+
+    #[test]
+    fn a_topic_takes_no_further_worker_of_those_that_a_new_one_is_to_have() {
+        let mut ready = Ready::new(4);
+        let old = ready.add_topic();
+        for id in 0..10 {
+            ready.push(old, LaneId(id));
+        }
+        for _ in 0..3 {
+            assert!(lane(&ready.next(FIRST, false)).is_some());
+        }
+        let new = ready.add_topic();
+        assert_eq!(lane(&ready.next(FIRST, false)), None, "it has three of four");
+        ready.push(new, LaneId(1));
+        assert_eq!(lane(&ready.next(FIRST, false)), Some((new.0, 1)));
     }
 
     #[test]
