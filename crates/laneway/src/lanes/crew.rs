@@ -130,7 +130,7 @@ impl Crew {
     /// Forgets closed topics whose last turn has ended; one with a handler that cannot be stopped is
     /// kept until it returns. A crew of one topic goes home with it.
     pub(super) fn sweep(&self) {
-        let mut gone = Vec::new();
+        let (mut gone, mut wake) = (Vec::new(), Vec::new());
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let mut ready = self.ready();
         for slot in &mut *topics {
@@ -142,13 +142,14 @@ impl Crew {
                 && ready.running(id) == 0
             {
                 self.parking.forget(id);
-                ready.remove_topic(id);
+                wake.extend(ready.remove_topic(id));
                 gone.extend(slot.take());
             }
         }
         drop(ready);
         let nobody_left = topics.iter().all(Option::is_none);
         drop(topics);
+        wake.into_iter().for_each(|worker| self.wake(Some(worker)));
         // Handlers are a user's code, and so is their end: never under a lock.
         drop(gone);
         if self.of_one_topic && nobody_left {

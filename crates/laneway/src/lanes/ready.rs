@@ -93,14 +93,16 @@ impl Ready {
         TopicId(index)
     }
 
-    /// Forgets a topic and its ready lanes. Its last running turn must have ended.
-    pub(super) fn remove_topic(&mut self, id: TopicId) {
+    /// Forgets a topic and its ready lanes. Its last running turn must have ended. Answers a worker to
+    /// wake: the others may have more of them now.
+    pub(super) fn remove_topic(&mut self, id: TopicId) -> Option<WorkerId> {
         if let Some(topic) = self.topics[id.0].take() {
             debug_assert_eq!(topic.running, 0, "a topic is removed after its last turn");
             self.queued -= topic.lanes.len();
             self.rotation.retain(|&other| other != id);
             self.share_workers();
         }
+        self.wake_one()
     }
 
     /// Puts a lane at the end of its topic's queue; answers a worker to wake.
@@ -293,6 +295,18 @@ mod tests {
     }
 
     #[test]
+    fn the_workers_of_a_topic_that_goes_are_woken_for_the_others() {
+        let mut ready = Ready::new(2);
+        let (stays, goes) = (ready.add_topic(), ready.add_topic());
+        for id in 0..2 {
+            ready.push(stays, LaneId(id));
+        }
+        assert!(lane(&ready.next(WorkerId(0), false)).is_some());
+        assert_eq!(ready.next(WorkerId(1), false), Next::Sleep, "kept for the other");
+        assert_eq!(ready.remove_topic(goes), Some(WorkerId(1)));
+    }
+
+    #[test]
     fn a_single_topic_may_have_every_worker() {
         let mut ready = Ready::new(3);
         let only = ready.add_topic();
@@ -353,7 +367,7 @@ mod tests {
         let mut ready = Ready::new(2);
         let gone = ready.add_topic();
         ready.push(gone, LaneId(1));
-        ready.remove_topic(gone);
+        assert_eq!(ready.remove_topic(gone), None);
         assert_eq!(ready.queued(), 0);
         assert_eq!(ready.next(FIRST, false), Next::Sleep);
         assert_eq!(ready.add_topic(), gone);
