@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 
+use super::clock::after;
 use super::crew::{Crew, Runner};
 use super::ready::TopicId;
 
@@ -107,7 +108,7 @@ pub(super) async fn close_topic(
     deadline: Duration,
 ) -> Option<LeftBehind> {
     let topic = runner.closing();
-    let deadline = Instant::now() + deadline;
+    let deadline = after(deadline);
     topic.refuse();
     if drain == Drain::Queued {
         // Late or not, what follows is the same.

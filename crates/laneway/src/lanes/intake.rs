@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::capacity::{Bound, Gate};
+use super::clock::after;
 use super::close::{Abandoned, CloseReport, Drain};
 use super::crew::{Crew, Room, Runner};
 use super::events::{Event, Full};
@@ -384,9 +385,7 @@ impl<J: Job> Intake<J> {
     /// # Errors
     /// With the job, also when there was no room in time.
     pub async fn submit_within(&self, job: J, wait: Duration) -> Result<(), SubmitError<J>> {
-        self.queue
-            .submit_until(job, Some(Instant::now() + wait))
-            .await
+        self.queue.submit_until(job, Some(after(wait))).await
     }
 
     /// Resolves when nothing of this topic is queued, parked or running.

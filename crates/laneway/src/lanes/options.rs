@@ -88,7 +88,7 @@ pub enum OptionsError {
     /// Each topic that may share the engine needs a part of the room for itself.
     #[error(
         "total is {messages} messages for up to {topics} topics: give at least {} messages, or fewer by most_topics",
-        4 * topics
+        topics.saturating_mul(4)
     )]
     TotalTooSmall {
         /// The messages given.
@@ -277,7 +277,7 @@ impl Options {
             return Err(OptionsError::NoWorkers);
         }
         let topics = self.topics_per_crew();
-        if self.scope == Scope::Shared && self.total.messages < 4 * topics
+        if self.scope == Scope::Shared && self.total.messages < topics.saturating_mul(4)
             || self.total.messages == 0
         {
             return Err(OptionsError::TotalTooSmall {

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::attempt::{Ended, Limit, attempt, message_of};
+use super::clock::after;
 use super::close::{Abandoned, Closing};
 use super::crew::{RunEnd, Runner};
 use super::events::Event;
@@ -492,10 +491,7 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         match left {
             Left::Parked => {
                 let delay = self.parked_for.unwrap_or_default();
-                queue
-                    .crew
-                    .parking
-                    .park(Instant::now() + delay, queue.id, self.lane);
+                queue.crew.parking.park(after(delay), queue.id, self.lane);
                 None
             }
             Left::MakeReady => Some(self.lane),
