@@ -154,7 +154,9 @@ impl RetryPolicy {
 
     fn backoff(&self, failed: u32) -> Duration {
         let exponent = i32::try_from(failed.saturating_sub(1)).unwrap_or(i32::MAX);
-        let seconds = self.first.as_secs_f64() * self.factor.powi(exponent);
+        // Never infinite: nothing times that would not be a number.
+        let growth = self.factor.powi(exponent).min(f64::MAX);
+        let seconds = self.first.as_secs_f64() * growth;
         if seconds >= self.longest.as_secs_f64() {
             self.longest
         } else {
@@ -200,6 +202,13 @@ mod tests {
     fn unending_waits_stay_at_the_longest() {
         let policy = RetryPolicy::default().with_jitter(0.0).unwrap();
         assert_eq!(policy.unending_delay(u32::MAX), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn no_wait_stays_no_wait_however_often_it_fails() {
+        let policy =
+            RetryPolicy::exponential(u32::MAX, Duration::ZERO, Duration::from_secs(1)).unwrap();
+        assert_eq!(policy.base_delay(5000), Some(Duration::ZERO));
     }
 
     #[test]
