@@ -16,7 +16,7 @@ use super::parking::Parking;
 use super::ready::{Next, Ready, TopicId, WorkerId};
 use super::seat::Seat;
 use super::shards::LaneId;
-use super::stats::TopicStats;
+use super::stats::{TopicStats, WorkerStats};
 use super::sync;
 
 /// What a worker needs of a topic, whatever the type of its jobs.
@@ -155,6 +155,19 @@ impl Crew {
         if self.of_one_topic && nobody_left {
             self.stop();
         }
+    }
+
+    /// The figures of its workers; none if it was the crew of a topic that is gone.
+    pub(super) fn worker_stats(&self) -> Vec<WorkerStats> {
+        let topic = match (self.of_one_topic, self.runners().first()) {
+            (false, _) => None,
+            (true, Some(only)) => Some(only.closing().name().clone()),
+            (true, None) => return Vec::new(),
+        };
+        self.seats
+            .iter()
+            .map(|seat| seat.stats(self.clock, topic.clone()))
+            .collect()
     }
 
     /// Whether it was the crew of a topic that is gone.

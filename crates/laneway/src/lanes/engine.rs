@@ -221,8 +221,7 @@ impl Engine {
                 .collect(),
             workers: crews
                 .iter()
-                .flat_map(|crew| crew.seats.iter())
-                .map(|seat| seat.stats(self.inner.clock))
+                .flat_map(|crew| crew.worker_stats())
                 .collect(),
             ready_lanes: crews.iter().map(|crew| crew.ready_lanes()).sum(),
         }

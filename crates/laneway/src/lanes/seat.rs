@@ -101,46 +101,57 @@ impl Seat {
         x & (one_in - 1) == 0
     }
 
-    pub(super) fn stats(&self, clock: Clock) -> WorkerStats {
-        let since = self.since.load(Ordering::Relaxed);
+    pub(super) fn stats(&self, clock: Clock, topic: Option<Arc<str>>) -> WorkerStats {
         WorkerStats {
+            topic,
             worker: self.id.0,
             processed: self.processed.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             restarts: self.restarts.load(Ordering::Relaxed),
             state: if self.degraded.load(Ordering::Relaxed) {
                 WorkerState::Degraded
-            } else if since == 0 {
-                WorkerState::Idle
             } else {
-                WorkerState::Running(clock.since(since))
+                self.runs_for(clock)
+                    .map_or(WorkerState::Idle, WorkerState::Running)
             },
         }
+    }
+
+    /// How long the running attempt has been running, if one is.
+    pub(super) fn runs_for(&self, clock: Clock) -> Option<Duration> {
+        let since = self.since.load(Ordering::Relaxed);
+        (since != 0).then(|| clock.since(since))
     }
 
     /// The event for an attempt that has been running for longer than `limit`, once for each.
     pub(super) fn newly_stuck(&self, clock: Clock, limit: Duration) -> Option<Event> {
         let since = self.since.load(Ordering::Relaxed);
-        if since == 0 || clock.since(since) < limit {
+        if since == 0
+            || clock.since(since) < limit
+            || self.reported.load(Ordering::Relaxed) == since
+        {
             return None;
         }
-        if self.reported.swap(since, Ordering::Relaxed) == since {
+        let (topic, key) = self.subject_named()?;
+        // It may have ended just now, and what was read may be the next one's.
+        if self.since.load(Ordering::Relaxed) != since {
             return None;
         }
-        self.subject_named()
-            .map(|(topic, key)| Event::HandlerStuck {
-                topic,
-                key,
-                worker: self.id.0,
-                running_for: clock.since(since),
-            })
+        self.reported.store(since, Ordering::Relaxed);
+        Some(Event::HandlerStuck {
+            topic,
+            key,
+            worker: self.id.0,
+            running_for: clock.since(since),
+        })
     }
 
     /// What the worker runs now, if it runs anything.
     pub(super) fn running(&self) -> Option<(Arc<str>, Option<String>)> {
-        (self.since.load(Ordering::Relaxed) != 0)
-            .then(|| self.subject_named())
-            .flatten()
+        if self.since.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.subject_named()
     }
 
     fn subject_named(&self) -> Option<(Arc<str>, Option<String>)> {

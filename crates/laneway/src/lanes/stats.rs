@@ -63,7 +63,9 @@ pub struct TopicStats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Its number in its crew.
+    /// The topic that it works for, in [`Scope::PerTopic`](super::Scope::PerTopic).
+    pub topic: Option<Arc<str>>,
+    /// Its number among those that share a ready queue: all, or those of its topic.
     pub worker: usize,
     /// Jobs that it handled.
     pub processed: u64,
