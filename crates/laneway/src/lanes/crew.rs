@@ -236,18 +236,18 @@ impl Crew {
         self.ready().queued()
     }
 
-    /// If lanes wait and workers sleep, and none was handed out since `last`, the worker that was
+    /// If lanes wait and workers sleep, and no woken one has come since `last`, the one that was
     /// woken does not get a thread (the runtime keeps its latest task for a thread that a handler is
     /// blocking): wakes another one. Answers the count to pass the next time.
     pub(super) fn nudge(&self, last: u64) -> u64 {
         let mut ready = self.ready();
-        let handed_out = ready.handed_out();
-        if handed_out == last && ready.queued() > 0 && ready.idle() > 0 {
+        let arrivals = ready.arrivals();
+        if arrivals == last {
             let wake = ready.nudge();
             drop(ready);
             self.wake(wake);
         }
-        handed_out
+        arrivals
     }
 
     pub(super) fn is_stopping(&self) -> bool {

@@ -291,6 +291,12 @@ impl Inner {
         self.closed.load(Ordering::SeqCst)
     }
 
+    /// Gives the runtime something to do from outside. A handler may be blocking the very thread that
+    /// served the runtime's timers, while the other threads sleep: one of them then takes over.
+    pub(super) fn rouse(&self) {
+        drop(self.runtime.spawn(std::future::ready(())));
+    }
+
     fn stop(&self) {
         for crew in self.crews() {
             crew.stop();

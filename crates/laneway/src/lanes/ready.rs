@@ -52,7 +52,7 @@ pub(super) struct Ready {
     idle: VecDeque<WorkerId>,
     waking: usize,
     queued: usize,
-    handed_out: u64,
+    arrivals: u64,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Ready {
             idle: VecDeque::with_capacity(workers),
             waking: 0,
             queued: 0,
-            handed_out: 0,
+            arrivals: 0,
         }
     }
 
@@ -115,6 +115,7 @@ impl Ready {
     pub(super) fn next(&mut self, worker: WorkerId, woken: bool) -> Next {
         if woken {
             self.waking = self.waking.saturating_sub(1);
+            self.arrivals += 1;
         }
         let Some(topic_id) = self.rotation.pop_front() else {
             self.idle.push_back(worker);
@@ -133,7 +134,6 @@ impl Ready {
         topic.running += 1;
         topic.in_rotation = false;
         self.queued -= 1;
-        self.handed_out += 1;
         self.rotate(topic_id);
         Next::Run {
             topic: topic_id,
@@ -164,15 +164,10 @@ impl Ready {
         self.topics[id.0].as_ref().map_or(0, |t| t.running)
     }
 
-    /// How many workers sleep.
-    pub(super) fn idle(&self) -> usize {
-        self.idle.len()
-    }
-
-    /// Counts the lanes handed to workers: if it stands still while lanes wait and workers sleep, the
-    /// worker that was woken for them is not getting a thread.
-    pub(super) fn handed_out(&self) -> u64 {
-        self.handed_out
+    /// Counts the woken workers that came. If it stands still while lanes wait and others sleep, the
+    /// one that was woken for them is not getting a thread.
+    pub(super) fn arrivals(&self) -> u64 {
+        self.arrivals
     }
 
     /// Wakes one more worker than [`push`](Self::push) would, for the watchdog.

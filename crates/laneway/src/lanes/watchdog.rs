@@ -14,7 +14,7 @@ pub(super) fn spawn(engine: Weak<Inner>) -> io::Result<std::thread::Thread> {
     let handle = std::thread::Builder::new()
         .name("laneway-watchdog".into())
         .spawn(move || {
-            let mut handed_out = Vec::new();
+            let mut arrivals = Vec::new();
             loop {
                 std::thread::park_timeout(TICK);
                 let Some(engine) = engine.upgrade() else {
@@ -24,10 +24,12 @@ pub(super) fn spawn(engine: Weak<Inner>) -> io::Result<std::thread::Thread> {
                     return;
                 }
                 let crews = engine.crews();
-                handed_out.resize(crews.len(), u64::MAX);
-                for (crew, last) in crews.iter().zip(&mut handed_out) {
+                arrivals.resize(crews.len(), u64::MAX);
+                let mut slow = false;
+                for (crew, last) in crews.iter().zip(&mut arrivals) {
                     *last = crew.nudge(*last);
                     for seat in &crew.seats {
+                        slow |= seat.runs_for(crew.clock).is_some_and(|time| time > TICK);
                         if let Some(event) =
                             seat.newly_stuck(crew.clock, engine.options.stuck_after)
                         {
@@ -35,6 +37,9 @@ pub(super) fn spawn(engine: Weak<Inner>) -> io::Result<std::thread::Thread> {
                             crew.teller.tell(|| event);
                         }
                     }
+                }
+                if slow {
+                    engine.rouse();
                 }
             }
         })?;
