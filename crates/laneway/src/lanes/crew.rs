@@ -79,10 +79,13 @@ impl Room {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn announce(&self) {
-        if self.is_awaited() {
+    /// Answers whether anybody waited.
+    pub(super) fn announce(&self) -> bool {
+        let awaited = self.is_awaited();
+        if awaited {
             self.freed.notify_waiters();
         }
+        awaited
     }
 }
 

@@ -154,16 +154,16 @@ impl<J: Job> Queue<J> {
         Ok(true)
     }
 
-    /// Gives room back and tells those who wait for it.
-    pub(super) fn give_back_room(&self, freed: &Freed) {
+    /// Gives room back and tells those who wait for what is shared. Answers whether anybody did.
+    pub(super) fn give_back_room(&self, freed: &Freed) -> bool {
         if let Some(own) = freed.own {
             self.own.give_back(own);
         }
-        if let Some(shared) = freed.shared {
+        freed.shared.is_some_and(|shared| {
             self.window.give_back(shared);
             self.crew.shared.give_back(shared);
-            self.crew.room.announce();
-        }
+            self.crew.room.announce()
+        })
     }
 
     pub(super) fn depth(&self) -> Bound {

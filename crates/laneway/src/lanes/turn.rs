@@ -125,8 +125,11 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
         loop {
             let mut turn = Turn::begin(self, seat, lane, &mut jobs, most);
             turn.run().await;
-            let panicked = turn.panicked;
-            let again = turn.end();
+            let again = turn.give_back();
+            let Turn {
+                panicked, has_woken, ..
+            } = turn;
+            drop(turn);
             let crew = &self.queue.crew;
             if panicked {
                 crew.turn_ended(self.queue.id, again);
@@ -146,8 +149,14 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
                 }
                 other => return RunEnd::Next(other),
             }
-            // Handlers that never wait must not keep a thread for themselves.
-            tokio::task::coop::consume_budget().await;
+            if has_woken {
+                // The runtime keeps what was woken last for this thread, and the next handler may
+                // block it.
+                tokio::task::yield_now().await;
+            } else {
+                // Handlers that never wait must not keep a thread for themselves.
+                tokio::task::coop::consume_budget().await;
+            }
         }
     }
 
@@ -198,6 +207,8 @@ struct Turn<'a, J: Job, H: Handler<J>> {
     parked_for: Option<Duration>,
     /// Set when the handler panicked, in an attempt or after it.
     panicked: bool,
+    /// Set when giving the lane back has woken a task that is not a worker.
+    has_woken: bool,
     processed: u64,
     failed: u64,
     queue_nanos: u64,
@@ -228,6 +239,7 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             freed: Freed::default(),
             parked_for: None,
             panicked: false,
+            has_woken: false,
             processed: 0,
             failed: 0,
             queue_nanos: 0,
@@ -453,10 +465,6 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
     }
 
     /// Gives the lane back; answers it if it has to go on the ready queue.
-    fn end(mut self) -> Option<LaneId> {
-        self.give_back()
-    }
-
     fn give_back(&mut self) -> Option<LaneId> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
@@ -482,14 +490,15 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         let (left, held) = queue
             .shards
             .give_back(self.lane, self.done, self.jobs, then);
-        queue.give_back_room(&std::mem::take(&mut self.freed));
+        self.has_woken = queue.give_back_room(&std::mem::take(&mut self.freed));
         // A submitter that waits at a full lane is told when a quarter of it is free, or when the
         // lane stops: one notice for many jobs. The room of the topic counts in any case.
         if left != Left::MakeReady || held <= queue.options.lane_bound / 4 * 3 {
-            queue.room.announce();
+            self.has_woken |= queue.room.announce();
         }
         match left {
             Left::Parked => {
+                self.has_woken = true;
                 let delay = self.parked_for.unwrap_or_default();
                 queue.crew.parking.park(after(delay), queue.id, self.lane);
                 None
