@@ -95,6 +95,7 @@ const fn pack(bound: Bound) -> u64 {
     (bound.messages as u64) << BYTES_BITS | bound.bytes as u64
 }
 
+/// Both halves fit a usize on the 64-bit machines we support.
 const fn unpack(word: u64) -> Bound {
     Bound::new((word >> BYTES_BITS) as usize, (word & BYTES_MASK) as usize)
 }

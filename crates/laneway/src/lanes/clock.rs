@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// So long from now. Waits that are longer than clocks can count (`Duration::MAX` for "no limit")
 /// end in thirty years.
 pub(super) fn after(wait: Duration) -> tokio::time::Instant {
-    const YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    const YEARS: Duration = Duration::from_hours(30 * 365 * 24);
     let now = tokio::time::Instant::now();
     now.checked_add(wait).unwrap_or_else(|| now + YEARS)
 }

@@ -152,7 +152,9 @@ impl Crew {
         drop(ready);
         let nobody_left = topics.iter().all(Option::is_none);
         drop(topics);
-        wake.into_iter().for_each(|worker| self.wake(Some(worker)));
+        for worker in wake {
+            self.wake(Some(worker));
+        }
         // Handlers are a user's code, and so is their end: never under a lock.
         drop(gone);
         if self.of_one_topic && nobody_left {

@@ -219,10 +219,7 @@ impl Engine {
                 .flat_map(|crew| crew.runners())
                 .map(|runner| runner.stats())
                 .collect(),
-            workers: crews
-                .iter()
-                .flat_map(|crew| crew.worker_stats())
-                .collect(),
+            workers: crews.iter().flat_map(|crew| crew.worker_stats()).collect(),
             ready_lanes: crews.iter().map(|crew| crew.ready_lanes()).sum(),
         }
     }

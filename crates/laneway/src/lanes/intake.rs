@@ -59,7 +59,7 @@ pub(super) struct Queue<J> {
 }
 
 /// Room that is given back.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Freed {
     own: Option<Bound>,
     shared: Option<Bound>,

@@ -284,7 +284,11 @@ mod tests {
             assert!(lane(&ready.next(FIRST, false)).is_some());
         }
         let new = ready.add_topic();
-        assert_eq!(lane(&ready.next(FIRST, false)), None, "it has three of four");
+        assert_eq!(
+            lane(&ready.next(FIRST, false)),
+            None,
+            "it has three of four"
+        );
         ready.push(new, LaneId(1));
         assert_eq!(lane(&ready.next(FIRST, false)), Some((new.0, 1)));
     }
@@ -297,7 +301,11 @@ mod tests {
             ready.push(stays, LaneId(id));
         }
         assert!(lane(&ready.next(WorkerId(0), false)).is_some());
-        assert_eq!(ready.next(WorkerId(1), false), Next::Sleep, "kept for the other");
+        assert_eq!(
+            ready.next(WorkerId(1), false),
+            Next::Sleep,
+            "kept for the other"
+        );
         assert_eq!(ready.remove_topic(goes), Some(WorkerId(1)));
     }
 

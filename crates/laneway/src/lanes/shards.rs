@@ -274,7 +274,7 @@ impl<T> Shards<T> {
     /// has taken stays with it. Answers how many of the lanes were parked.
     pub(super) fn drain(&self, mut each: impl FnMut(T)) -> usize {
         let mut parked = 0;
-        for padded in &self.shards {
+        for padded in &self.all {
             let mut shard = lock(&padded.0);
             shard.closed = true;
             let mut items = Vec::new();
@@ -493,7 +493,10 @@ mod tests {
             shards.give_back(LANE, 0, &mut first, Then::Park),
             (Left::Parked, 1)
         );
-        assert!(!shards.take(LANE, 16, &mut second), "it waits for its timer");
+        assert!(
+            !shards.take(LANE, 16, &mut second),
+            "it waits for its timer"
+        );
         assert!(second.is_empty());
     }
 

@@ -127,7 +127,9 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
             turn.run().await;
             let again = turn.give_back();
             let Turn {
-                panicked, has_woken, ..
+                panicked,
+                has_woken,
+                ..
             } = turn;
             drop(turn);
             let crew = &self.queue.crew;
