@@ -59,7 +59,7 @@ pub(super) struct Queue<J> {
 }
 
 /// Room that is given back.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Freed {
     own: Option<Bound>,
     shared: Option<Bound>,
