@@ -84,9 +84,7 @@ where
     Fut: Future<Output = Result<(), Failure>> + Send,
 {
     async fn handle(&self, event: Event) -> Result<(), Failure> {
-        let payload = event
-            .json::<T>()
-            .map_err(|error| Failure::fatal(format_args!("payload: {error}")))?;
+        let payload = event.json::<T>().map_err(Failure::fatal)?;
         (self.handle)(payload, event).await
     }
 }
