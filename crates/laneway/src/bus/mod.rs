@@ -14,6 +14,7 @@
 //! | `letters`, `aside`, `marks` | dead letters and parked events |
 //! | `rate`, `dedup` | options of a subscription |
 //! | `health`, `error` | how it is doing, what can go wrong |
+//! | `metrics` | the figures for Prometheus |
 
 mod aside;
 mod dedup;
@@ -25,6 +26,7 @@ mod handler;
 mod health;
 mod letters;
 mod marks;
+mod metrics;
 mod plain;
 mod pump;
 mod rate;
@@ -35,7 +37,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
 
@@ -51,13 +53,14 @@ pub use self::subscription::{
 };
 
 use self::letters::LetterBox;
+use self::metrics::Publishes;
 use self::rate::Limiter;
 use self::subscription::Place;
 use crate::broker::embedded::{Embedded, now_ms};
 use crate::broker::{Broker, Lag};
 use crate::envelope::Envelope;
 use crate::headers::Headers;
-use crate::lanes::{CloseReport, Drain, Engine, Failure, Options, TopicOptions};
+use crate::lanes::{CloseReport, Drain, Engine, Failure, Options, StartError, TopicOptions};
 use crate::record::Record;
 use crate::topic::{Growth, Kind, Strategy, Topic, TopicName, partition_of};
 use crate::trace;
@@ -105,14 +108,20 @@ struct Shared {
     strategy: Strategy,
     deadline: Duration,
     limiter: Option<Limiter>,
-    /// Topics as the broker has them, so that a publish need not ask.
-    topics: RwLock<HashMap<SmolStr, Arc<Topic>>>,
+    topics: RwLock<HashMap<SmolStr, Arc<Known>>>,
     letters: Mutex<HashMap<TopicName, Arc<LetterBox>>>,
     places: Mutex<HashSet<(TopicName, String)>>,
     /// Those that are not closed. They live here: a dropped handle does not end a subscription.
     subscriptions: Mutex<Vec<Arc<subscription::Inner>>>,
     round_robin: AtomicU32,
+    runtime: tokio::runtime::Handle,
     closed: AtomicBool,
+}
+
+/// A topic as the broker has it, so that a publish need not ask.
+struct Known {
+    topic: Topic,
+    publishes: Arc<Publishes>,
 }
 
 /// Where a published record is.
@@ -185,6 +194,7 @@ impl BusBuilder {
 
     fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {
         let lane_options = self.lanes.topic_options();
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         Ok(Bus {
             shared: Arc::new(Shared {
                 broker,
@@ -198,6 +208,7 @@ impl BusBuilder {
                 places: Mutex::default(),
                 subscriptions: Mutex::default(),
                 round_robin: AtomicU32::new(0),
+                runtime,
                 closed: AtomicBool::new(false),
             }),
         })
@@ -232,10 +243,10 @@ impl Bus {
         topic: &str,
         message: impl Into<Outgoing>,
     ) -> Result<Receipt, Error> {
-        let topic = self.topic_of_kind(topic, Kind::Plain).await?;
-        let partition = self.next_partition(&topic);
+        let known = self.known(topic, Kind::Plain).await?;
+        let partition = self.next_partition(&known.topic);
         let record = outgoing(message.into());
-        self.append(&topic, partition, vec![record]).await
+        self.append(&known, partition, vec![record]).await
     }
 
     /// Publishes plain messages together, in one partition each, in turn.
@@ -247,12 +258,12 @@ impl Bus {
         topic: &str,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Receipt>, Error> {
-        let topic = self.topic_of_kind(topic, Kind::Plain).await?;
+        let known = self.known(topic, Kind::Plain).await?;
         let records = messages
             .into_iter()
-            .map(|message| (self.next_partition(&topic), outgoing(message)))
+            .map(|message| (self.next_partition(&known.topic), outgoing(message)))
             .collect();
-        self.append_all(&topic, records).await
+        self.append_all(&known, records).await
     }
 
     /// Publishes a domain event; it is durable when this resolves. A topic that does not exist is
@@ -265,9 +276,10 @@ impl Bus {
         topic: &str,
         envelope: &Envelope,
     ) -> Result<Receipt, Error> {
-        let topic = self.topic_of_kind(topic, Kind::Domain).await?;
-        let partition = partition_of(envelope.aggregate_id().as_bytes(), topic.partitions());
-        self.append(&topic, partition, vec![enveloped(envelope)])
+        let known = self.known(topic, Kind::Domain).await?;
+        let key = envelope.aggregate_id().as_bytes();
+        let partition = partition_of(key, known.topic.partitions());
+        self.append(&known, partition, vec![enveloped(envelope)])
             .await
     }
 
@@ -281,15 +293,16 @@ impl Bus {
         topic: &str,
         envelopes: &[Envelope],
     ) -> Result<Vec<Receipt>, Error> {
-        let topic = self.topic_of_kind(topic, Kind::Domain).await?;
+        let known = self.known(topic, Kind::Domain).await?;
+        let partitions = known.topic.partitions();
         let records = envelopes
             .iter()
             .map(|envelope| {
                 let key = envelope.aggregate_id().as_bytes();
-                (partition_of(key, topic.partitions()), enveloped(envelope))
+                (partition_of(key, partitions), enveloped(envelope))
             })
             .collect();
-        self.append_all(&topic, records).await
+        self.append_all(&known, records).await
     }
 
     /// Handles the plain messages of a topic by a closure: each once, on whatever worker is free.
@@ -352,7 +365,7 @@ impl Bus {
         }
         let declaring = self.shared.broker.declare(topic, strategy, growth);
         let topic = self.within("declaring a topic", declaring).await??;
-        self.remember(&topic);
+        self.remember(topic.clone());
         Ok(topic)
     }
 
@@ -491,34 +504,39 @@ impl Bus {
 
     /// The topic, declared by its first use if need be; an error if it is of the other kind.
     async fn topic_of_kind(&self, name: &str, kind: Kind) -> Result<Topic, Error> {
+        Ok(self.known(name, kind).await?.topic.clone())
+    }
+
+    /// The same, with what is counted of it.
+    async fn known(&self, name: &str, kind: Kind) -> Result<Arc<Known>, Error> {
         self.check_open()?;
         let known = read(&self.shared.topics).get(name).cloned();
-        let topic = match known {
-            Some(topic) => Topic::clone(&topic),
+        let known = match known {
+            Some(known) => known,
             None => self.first_use(name, kind).await?,
         };
-        if topic.kind() == kind {
-            Ok(topic)
+        if known.topic.kind() == kind {
+            Ok(known)
         } else {
             Err(Error::WrongKind {
-                topic: topic.name().clone(),
-                is: topic.kind(),
+                topic: known.topic.name().clone(),
+                is: known.topic.kind(),
             })
         }
     }
 
-    async fn first_use(&self, name: &str, kind: Kind) -> Result<Topic, Error> {
+    async fn first_use(&self, name: &str, kind: Kind) -> Result<Arc<Known>, Error> {
         let name = TopicName::new(name)?;
         let describing = self.shared.broker.describe(&name);
         if let Some(topic) = self.within("describing a topic", describing).await?? {
-            self.remember(&topic);
-            return Ok(topic);
+            return Ok(self.remember(topic));
         }
         let topic = match kind {
             Kind::Domain => Topic::domain(name.as_str()),
             Kind::Plain => Topic::plain(name.as_str()),
         };
-        self.declare(&topic.build()?).await
+        let topic = self.declare(&topic.build()?).await?;
+        Ok(self.remember(topic))
     }
 
     async fn existing(&self, name: &str) -> Result<Topic, Error> {
@@ -528,9 +546,17 @@ impl Bus {
             .ok_or_else(|| crate::broker::BrokerError::UnknownTopic(name).into())
     }
 
-    fn remember(&self, topic: &Topic) {
-        write(&self.shared.topics)
-            .insert(SmolStr::new(topic.name().as_str()), Arc::new(topic.clone()));
+    fn remember(&self, topic: Topic) -> Arc<Known> {
+        let mut topics = write(&self.shared.topics);
+        let name = SmolStr::new(topic.name().as_str());
+        // A topic that is declared again goes on counting.
+        let publishes = topics.get(&name).map(|known| known.publishes.clone());
+        let known = Arc::new(Known {
+            topic,
+            publishes: publishes.unwrap_or_default(),
+        });
+        topics.insert(name, known.clone());
+        known
     }
 
     fn next_partition(&self, topic: &Topic) -> u32 {
@@ -539,7 +565,7 @@ impl Bus {
 
     async fn append(
         &self,
-        topic: &Topic,
+        known: &Known,
         partition: u32,
         records: Vec<Record>,
     ) -> Result<Receipt, Error> {
@@ -548,15 +574,27 @@ impl Bus {
             self.within("waiting for the rate limit", limiter.turns(count))
                 .await?;
         }
-        let publishing = self.shared.broker.publish(topic.name(), partition, records);
-        let offset = self.within("publishing", publishing).await??;
-        Ok(Receipt { partition, offset })
+        let count = records.len() as u64;
+        let begun = Instant::now();
+        let publishing = self
+            .shared
+            .broker
+            .publish(known.topic.name(), partition, records);
+        let offset = match self.within("publishing", publishing).await {
+            Ok(result) => result.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        known.publishes.count(count, begun.elapsed(), &offset);
+        Ok(Receipt {
+            partition,
+            offset: offset?,
+        })
     }
 
     /// Partitions go in parallel; within one the order is kept.
     async fn append_all(
         &self,
-        topic: &Topic,
+        known: &Known,
         records: Vec<(u32, Record)>,
     ) -> Result<Vec<Receipt>, Error> {
         let partitions: Vec<u32> = records.iter().map(|(partition, _)| *partition).collect();
@@ -566,7 +604,7 @@ impl Bus {
         }
         let appending = by_partition
             .into_iter()
-            .map(|(partition, records)| self.append(topic, partition, records));
+            .map(|(partition, records)| self.append(known, partition, records));
         let mut next: HashMap<u32, u64> = futures_util::future::try_join_all(appending)
             .await?
             .into_iter()

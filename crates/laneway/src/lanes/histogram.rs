@@ -7,7 +7,7 @@ use std::time::Duration;
 const BUCKETS: usize = 4 * 40;
 
 #[derive(Debug)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum_nanos: AtomicU64,
 }
@@ -24,15 +24,15 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts one duration. Its part of the sum is left to [`add_to_sum`](Self::add_to_sum), which
     /// a turn calls once for all of its jobs.
-    pub(super) fn record(&self, nanos: u64) {
+    pub(crate) fn record(&self, nanos: u64) {
         self.buckets[index(nanos)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn add_to_sum(&self, nanos: u64) {
+    pub(crate) fn add_to_sum(&self, nanos: u64) {
         self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    pub(super) fn add_to(&self, total: &mut Latency) {
+    pub(crate) fn add_to(&self, total: &mut Latency) {
         for (sum, bucket) in total.counts.iter_mut().zip(&self.buckets) {
             *sum += bucket.load(Ordering::Relaxed);
         }

@@ -67,6 +67,7 @@ pub use capacity::Bound;
 pub use close::{CloseReport, Drain, LeftBehind};
 pub use engine::{Engine, StartError, TopicError};
 pub use events::{Event, Events, Full};
+pub(crate) use histogram::Histogram;
 pub use histogram::Latency;
 pub use hot::HotKey;
 pub use intake::{Intake, Refusal, SubmitError};

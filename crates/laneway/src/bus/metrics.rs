@@ -1,0 +1,570 @@
+//! The figures of a bus for Prometheus.
+//!
+//! Counters are read when somebody asks. How the broker is and how far groups are behind takes a
+//! question to the broker, and a scrape must not wait for that: a task asks every few seconds, for
+//! as long as the registry is there, and a scrape shows the latest answers. A bus that is not
+//! registered anywhere asks nobody.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::subscription::{Inner, State};
+use super::{Bus, Shared, lock, read};
+use crate::broker::Lag;
+use crate::lanes::{Histogram, Latency};
+use crate::topic::TopicName;
+
+/// How often the broker is asked: as often as most people scrape.
+const ASK_EVERY: Duration = Duration::from_secs(15);
+
+/// Upper ends of the buckets for the time a publish takes, in seconds: memory is at the lower end,
+/// a disk in the middle, a broker that is in trouble at the upper end.
+const BUCKETS: [f64; 14] = [
+    1e-5, 2.5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 1e-1, 2.5e-1, 1.0, 5.0, 30.0,
+];
+
+impl Bus {
+    /// Adds the figures of this bus and of its lanes to a registry.
+    ///
+    /// | name | labels | |
+    /// |---|---|---|
+    /// | `bus_published_total` | topic | records that were published |
+    /// | `bus_publish_errors_total` | topic | records whose publish failed or took too long |
+    /// | `bus_publish_duration_seconds` | topic | how long the broker took, by call |
+    /// | `bus_handled_total` | topic, group | deliveries that were handled |
+    /// | `bus_failed_total` | topic, group | attempts that failed |
+    /// | `bus_dead_lettered_total` | topic, group | events that went to the dead letters |
+    /// | `bus_parked_total` | topic, group | events that were parked |
+    /// | `bus_deduplicated_total` | topic, group | events that were skipped because their id was known |
+    /// | `bus_subscription_state` | topic, group, state | 1 for the state that it is in, else 0 |
+    /// | `bus_last_commit_age_seconds` | topic, group | how long ago its position last moved |
+    /// | `bus_backlog_records` | topic, group, partition | records that are not settled |
+    /// | `bus_backlog_oldest_age_seconds` | topic, group, partition | how old the oldest of them is |
+    /// | `bus_broker_up` | | whether the broker can do its work |
+    ///
+    /// The last three are asked for every 15 seconds, the others are read at every scrape. A
+    /// subscription that was closed has no figures any more. The prefix of the registry comes before
+    /// each name.
+    ///
+    /// ```
+    /// use laneway::Bus;
+    /// use prometheus_client::encoding::text::encode;
+    /// use prometheus_client::registry::Registry;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let bus = Bus::open("memory:").await?;
+    /// let mut registry = Registry::with_prefix("laneway");
+    /// bus.register_metrics(&mut registry);
+    ///
+    /// bus.publish("news", "hello").await?;
+    /// let mut page = String::new();
+    /// encode(&mut page, &registry)?;
+    /// assert!(page.contains("laneway_bus_published_total{topic=\"news\"} 1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        let asked = Arc::new(Mutex::default());
+        self.shared.runtime.spawn(keep_asking(
+            Arc::downgrade(&self.shared),
+            Arc::downgrade(&asked),
+        ));
+        registry.register_collector(Box::new(Figures {
+            bus: Arc::downgrade(&self.shared),
+            asked,
+        }));
+    }
+}
+
+/// What is counted of the publishes to a topic.
+#[derive(Debug, Default)]
+pub(super) struct Publishes {
+    records: AtomicU64,
+    errors: AtomicU64,
+    duration: Histogram,
+}
+
+impl Publishes {
+    pub(super) fn count<T, E>(&self, records: u64, took: Duration, result: &Result<T, E>) {
+        let counter = match result {
+            Ok(_) => &self.records,
+            Err(_) => &self.errors,
+        };
+        counter.fetch_add(records, Relaxed);
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.duration.record(nanos);
+        self.duration.add_to_sum(nanos);
+    }
+}
+
+/// What only the broker knows.
+#[derive(Default)]
+struct Answers {
+    broker_up: Option<bool>,
+    backlog: Vec<(TopicName, Arc<str>, Vec<Lag>)>,
+}
+
+async fn keep_asking(bus: Weak<Shared>, asked: Weak<Mutex<Answers>>) {
+    let mut turns = interval(ASK_EVERY);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        let (Some(shared), Some(asked)) = (bus.upgrade(), asked.upgrade()) else {
+            return;
+        };
+        let bus = Bus { shared };
+        if bus.check_open().is_err() {
+            // What was true then says nothing now.
+            *lock(&asked) = Answers::default();
+            return;
+        }
+        let answers = ask(&bus).await;
+        *lock(&asked) = answers;
+    }
+}
+
+async fn ask(bus: &Bus) -> Answers {
+    let mut answers = Answers {
+        broker_up: Some(bus.health().await.broker.is_none()),
+        backlog: Vec::new(),
+    };
+    for subscription in bus.shared.live_subscriptions() {
+        let (topic, group) = (&subscription.flow.topic, &subscription.flow.group);
+        match bus.backlog(topic.as_str(), group).await {
+            Ok(lags) => answers.backlog.push((topic.clone(), group.clone(), lags)),
+            Err(error) => tracing::debug!(%topic, %group, %error, "no answer about the backlog"),
+        }
+    }
+    answers
+}
+
+struct Figures {
+    bus: Weak<Shared>,
+    asked: Arc<Mutex<Answers>>,
+}
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Figures").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        // Once for each name, with all labels: that is what the format asks for.
+        if let Some(bus) = self.bus.upgrade() {
+            encode_publishes(&mut encoder, &bus)?;
+            encode_subscriptions(&mut encoder, &bus.live_subscriptions())?;
+        }
+        encode_answers(&mut encoder, &lock(&self.asked))
+    }
+}
+
+fn encode_publishes(encoder: &mut DescriptorEncoder<'_>, bus: &Shared) -> fmt::Result {
+    let mut topics: Vec<_> = read(&bus.topics).values().cloned().collect();
+    topics.sort_by(|a, b| a.topic.name().as_str().cmp(b.topic.name().as_str()));
+    let labelled = |value: fn(&Publishes) -> u64| {
+        topics.iter().map(move |known| {
+            let labels = Labels::new(known.topic.name().as_str());
+            (labels, value(&known.publishes))
+        })
+    };
+    counters(
+        encoder,
+        "bus_published",
+        "Records that were published",
+        labelled(|publishes| publishes.records.load(Relaxed)),
+    )?;
+    counters(
+        encoder,
+        "bus_publish_errors",
+        "Records whose publish failed or took too long",
+        labelled(|publishes| publishes.errors.load(Relaxed)),
+    )?;
+    let mut family = encoder.encode_descriptor(
+        "bus_publish_duration",
+        "How long the broker took for a publish",
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    for known in &topics {
+        let mut latency = Latency::default();
+        known.publishes.duration.add_to(&mut latency);
+        family
+            .encode_family(&Labels::new(known.topic.name().as_str()))?
+            .encode_histogram(
+                latency.sum().as_secs_f64(),
+                latency.count(),
+                &buckets(&latency),
+                None::<&std::collections::HashMap<usize, Exemplar<Labels<'_>, f64>>>,
+            )?;
+    }
+    Ok(())
+}
+
+/// Each bucket alone; the encoder adds them up.
+fn buckets(latency: &Latency) -> Vec<(f64, u64)> {
+    let mut below = 0;
+    let mut buckets: Vec<_> = BUCKETS
+        .into_iter()
+        .map(|upper| {
+            let at_most = latency.at_most(Duration::from_secs_f64(upper));
+            let here = at_most - below;
+            below = at_most;
+            (upper, here)
+        })
+        .collect();
+    buckets.push((f64::INFINITY, latency.count() - below));
+    buckets
+}
+
+fn encode_subscriptions(
+    encoder: &mut DescriptorEncoder<'_>,
+    subscriptions: &[Arc<Inner>],
+) -> fmt::Result {
+    let figures: Vec<_> = subscriptions
+        .iter()
+        .map(|subscription| {
+            let flow = &subscription.flow;
+            let labels = Labels::new(flow.topic.as_str()).group(&flow.group);
+            (labels, subscription.figures())
+        })
+        .collect();
+    let mut counters = |name, help, value: fn(&super::SubscriptionFigures) -> u64| {
+        let rows = figures
+            .iter()
+            .map(|(labels, figures)| (*labels, value(figures)));
+        counters(encoder, name, help, rows)
+    };
+    counters("bus_handled", "Deliveries that were handled", |f| f.handled)?;
+    counters("bus_failed", "Attempts that failed", |f| f.failed)?;
+    counters(
+        "bus_dead_lettered",
+        "Events that went to the dead letters",
+        |f| f.dead_lettered,
+    )?;
+    counters("bus_parked", "Events that were parked", |f| f.parked)?;
+    counters(
+        "bus_deduplicated",
+        "Events that were skipped because their id was known",
+        |f| f.deduplicated,
+    )?;
+    let states = subscriptions
+        .iter()
+        .zip(&figures)
+        .flat_map(|(subscription, (labels, _))| {
+            let current = name_of(&subscription.stopper.state());
+            STATES.map(|state| (labels.state(state), f64::from(u8::from(state == current))))
+        });
+    gauges(
+        encoder,
+        "bus_subscription_state",
+        "1 for the state that the subscription is in",
+        None,
+        states,
+    )?;
+    let ages = subscriptions
+        .iter()
+        .zip(&figures)
+        .filter_map(|(subscription, (labels, _))| {
+            Some((*labels, subscription.stopper.since_commit()?.as_secs_f64()))
+        });
+    gauges(
+        encoder,
+        "bus_last_commit_age",
+        "How long ago the position of the group last moved",
+        Some(&Unit::Seconds),
+        ages,
+    )
+}
+
+const STATES: [&str; 4] = ["running", "failing", "stopped", "closed"];
+
+fn name_of(state: &State) -> &'static str {
+    match state {
+        State::Running => "running",
+        State::Failing(_) => "failing",
+        State::Stopped(_) => "stopped",
+        State::Closed => "closed",
+    }
+}
+
+fn encode_answers(encoder: &mut DescriptorEncoder<'_>, answers: &Answers) -> fmt::Result {
+    let lags = || {
+        answers.backlog.iter().flat_map(|(topic, group, lags)| {
+            let labels = Labels::new(topic.as_str()).group(group);
+            lags.iter()
+                .map(move |lag| (labels.partition(lag.partition), lag))
+        })
+    };
+    gauges(
+        encoder,
+        "bus_backlog_records",
+        "Records that are not settled",
+        None,
+        lags().map(|(labels, lag)| (labels, lag.records as f64)),
+    )?;
+    gauges(
+        encoder,
+        "bus_backlog_oldest_age",
+        "How old the oldest unsettled record is",
+        Some(&Unit::Seconds),
+        lags().filter_map(|(labels, lag)| Some((labels, lag.oldest?.as_secs_f64()))),
+    )?;
+    if let Some(up) = answers.broker_up {
+        encoder
+            .encode_descriptor(
+                "bus_broker_up",
+                "Whether the broker can do its work",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&u32::from(up))?;
+    }
+    Ok(())
+}
+
+fn counters<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl Iterator<Item = (Labels<'a>, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in rows {
+        family
+            .encode_family(&labels)?
+            .encode_counter(&value, None::<&Exemplar<Labels<'_>, f64>>)?;
+    }
+    Ok(())
+}
+
+fn gauges<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    rows: impl Iterator<Item = (Labels<'a>, f64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+    for (labels, value) in rows {
+        family.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Labels<'a> {
+    topic: &'a str,
+    group: Option<&'a str>,
+    state: Option<&'static str>,
+    partition: Option<u32>,
+}
+
+impl<'a> Labels<'a> {
+    fn new(topic: &'a str) -> Self {
+        Self {
+            topic,
+            group: None,
+            state: None,
+            partition: None,
+        }
+    }
+
+    fn group(mut self, group: &'a str) -> Self {
+        self.group = Some(group);
+        self
+    }
+
+    fn state(mut self, state: &'static str) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    fn partition(mut self, partition: u32) -> Self {
+        self.partition = Some(partition);
+        self
+    }
+}
+
+impl EncodeLabelSet for Labels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("topic", self.topic).encode(encoder.encode_label())?;
+        if let Some(group) = self.group {
+            ("group", group).encode(encoder.encode_label())?;
+        }
+        if let Some(state) = self.state {
+            ("state", state).encode(encoder.encode_label())?;
+        }
+        if let Some(partition) = self.partition {
+            ("partition", partition).encode(encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use serde_json::json;
+
+    use super::*;
+    use crate::retry::RetryPolicy;
+    use crate::topic::Topic;
+    use crate::{Envelope, Failure};
+
+    fn page(registry: &Registry) -> String {
+        let mut page = String::new();
+        encode(&mut page, registry).expect("a page");
+        page
+    }
+
+    /// Waits until the page has all these lines; time is paused, so this takes none.
+    async fn shows(registry: &Registry, lines: &[&str]) {
+        for _ in 0..1000 {
+            let page = page(registry);
+            if lines.iter().all(|line| page.lines().any(|l| l == *line)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("{lines:#?} are not all in\n{}", page(registry));
+    }
+
+    async fn bus() -> (Bus, Registry) {
+        let bus = Bus::open("memory:").await.expect("a bus");
+        let one = Topic::domain("orders")
+            .partitions(1)
+            .build()
+            .expect("valid");
+        bus.declare(&one).await.expect("declared");
+        let mut registry = Registry::with_prefix("laneway");
+        bus.register_metrics(&mut registry);
+        (bus, registry)
+    }
+
+    async fn publish(bus: &Bus, key: &str) {
+        let event = Envelope::builder(key, "Happened").json(&json!(1));
+        let event = event.expect("an envelope");
+        bus.publish_envelope("orders", &event)
+            .await
+            .expect("published");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_published_and_what_became_of_it_is_counted() {
+        let (bus, registry) = bus().await;
+        bus.subscription("orders")
+            .group("billing")
+            .retry(RetryPolicy::none())
+            .envelope(|event| async move {
+                match event.aggregate_id().as_str() {
+                    "bad" => Err(Failure::new("no")),
+                    _ => Ok(()),
+                }
+            })
+            .await
+            .expect("subscribed");
+        for key in ["good", "bad", "better"] {
+            publish(&bus, key).await;
+        }
+        shows(
+            &registry,
+            &[
+                "# TYPE laneway_bus_published counter",
+                r#"laneway_bus_published_total{topic="orders"} 3"#,
+                r#"laneway_bus_publish_errors_total{topic="orders"} 0"#,
+                r#"laneway_bus_publish_duration_seconds_count{topic="orders"} 3"#,
+                r#"laneway_bus_publish_duration_seconds_bucket{le="+Inf",topic="orders"} 3"#,
+                r#"laneway_bus_handled_total{topic="orders",group="billing"} 2"#,
+                r#"laneway_bus_failed_total{topic="orders",group="billing"} 1"#,
+                r#"laneway_bus_dead_lettered_total{topic="orders",group="billing"} 1"#,
+                r#"laneway_bus_parked_total{topic="orders",group="billing"} 0"#,
+                r#"laneway_bus_deduplicated_total{topic="orders",group="billing"} 0"#,
+                r#"laneway_bus_subscription_state{topic="orders",group="billing",state="running"} 1.0"#,
+                r#"laneway_bus_subscription_state{topic="orders",group="billing",state="stopped"} 0.0"#,
+            ],
+        )
+        .await;
+        assert!(page(&registry).contains("laneway_bus_last_commit_age_seconds{"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_backlog_is_asked_for_again_and_again_until_the_bus_closes() {
+        let (bus, registry) = bus().await;
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let waiting = gate.clone();
+        bus.subscription("orders")
+            .time_limit(None)
+            .envelope(move |_| {
+                let gate = waiting.clone();
+                async move {
+                    gate.acquire().await?.forget();
+                    Ok(())
+                }
+            })
+            .await
+            .expect("subscribed");
+        for _ in 0..3 {
+            publish(&bus, "o-1").await;
+        }
+        let labels = r#"{topic="orders",group="default",partition="0"}"#;
+        let backlog = |records: &str| format!("laneway_bus_backlog_records{labels} {records}");
+        shows(&registry, &[&backlog("3.0"), "laneway_bus_broker_up 1"]).await;
+        assert!(page(&registry).contains("laneway_bus_backlog_oldest_age_seconds{"));
+
+        gate.add_permits(3);
+        shows(&registry, &[&backlog("0.0")]).await;
+
+        bus.close(Duration::from_secs(1)).await.expect("closed");
+        tokio::time::sleep(2 * ASK_EVERY).await;
+        let page = page(&registry);
+        assert!(!page.contains("backlog_records{"), "{page}");
+        assert!(!page.contains("broker_up"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn a_registry_keeps_no_bus_alive() {
+        let (bus, registry) = bus().await;
+        let shared = Arc::downgrade(&bus.shared);
+        drop(bus);
+        for _ in 0..1000 {
+            if shared.upgrade().is_none() {
+                assert!(!page(&registry).contains("published"));
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the bus is still there");
+    }
+
+    #[test]
+    fn durations_are_in_their_buckets() {
+        let publishes = Publishes::default();
+        for micros in [5, 50, 50, 3_000, 60_000_000] {
+            publishes.count(1, Duration::from_micros(micros), &Ok::<_, ()>(()));
+        }
+        publishes.count(2, Duration::from_micros(1), &Err::<(), _>(()));
+        let mut latency = Latency::default();
+        publishes.duration.add_to(&mut latency);
+        let full: Vec<_> = buckets(&latency)
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(full, [(1e-5, 2), (1e-4, 2), (5e-3, 1), (f64::INFINITY, 1)]);
+        assert_eq!(publishes.records.load(Relaxed), 5);
+        assert_eq!(publishes.errors.load(Relaxed), 2);
+    }
+}
