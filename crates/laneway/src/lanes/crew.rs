@@ -171,7 +171,7 @@ impl Crew {
         };
         self.seats
             .iter()
-            .map(|seat| seat.stats(self.clock, topic.clone()))
+            .map(|seat| seat.stats(&self.clock, topic.clone()))
             .collect()
     }
 

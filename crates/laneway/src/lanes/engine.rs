@@ -258,7 +258,11 @@ impl Inner {
     }
 
     fn make_crew(&self) -> Arc<Crew> {
-        let crew = Arc::new(Crew::new(&self.options, self.clock, self.teller.clone()));
+        let crew = Arc::new(Crew::new(
+            &self.options,
+            self.clock.clone(),
+            self.teller.clone(),
+        ));
         for id in 0..self.options.workers {
             self.runtime
                 .spawn(supervise(crew.clone(), WorkerId(id), self.options.restarts));

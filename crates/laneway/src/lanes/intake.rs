@@ -26,7 +26,7 @@ use crate::fnv::fnv1a_32;
 const KEYLESS: u64 = 1 << 63;
 
 /// A loop of submits lets others run after so many.
-const YIELD_EVERY: u64 = 1024;
+const YIELD_EVERY: u64 = 4096;
 
 /// A submitter that waits for room looks again after this long, notice or not: another one that
 /// found the topic's window free and the engine full held a place in the window for a moment, and

@@ -101,7 +101,7 @@ impl Seat {
         x & (one_in - 1) == 0
     }
 
-    pub(super) fn stats(&self, clock: Clock, topic: Option<Arc<str>>) -> WorkerStats {
+    pub(super) fn stats(&self, clock: &Clock, topic: Option<Arc<str>>) -> WorkerStats {
         WorkerStats {
             topic,
             worker: self.id.0,
@@ -118,13 +118,13 @@ impl Seat {
     }
 
     /// How long the running attempt has been running, if one is.
-    pub(super) fn runs_for(&self, clock: Clock) -> Option<Duration> {
+    pub(super) fn runs_for(&self, clock: &Clock) -> Option<Duration> {
         let since = self.since.load(Ordering::Relaxed);
         (since != 0).then(|| clock.since(since))
     }
 
     /// The event for an attempt that has been running for longer than `limit`, once for each.
-    pub(super) fn newly_stuck(&self, clock: Clock, limit: Duration) -> Option<Event> {
+    pub(super) fn newly_stuck(&self, clock: &Clock, limit: Duration) -> Option<Event> {
         let since = self.since.load(Ordering::Relaxed);
         if since == 0
             || clock.since(since) < limit

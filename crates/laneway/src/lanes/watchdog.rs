@@ -29,9 +29,9 @@ pub(super) fn spawn(engine: Weak<Inner>) -> io::Result<std::thread::Thread> {
                 for (crew, last) in crews.iter().zip(&mut arrivals) {
                     *last = crew.nudge(*last);
                     for seat in &crew.seats {
-                        slow |= seat.runs_for(crew.clock).is_some_and(|time| time > TICK);
+                        slow |= seat.runs_for(&crew.clock).is_some_and(|time| time > TICK);
                         if let Some(event) =
-                            seat.newly_stuck(crew.clock, engine.options.stuck_after)
+                            seat.newly_stuck(&crew.clock, engine.options.stuck_after)
                         {
                             tracing::warn!(?event, "a handler is stuck");
                             crew.teller.tell(|| event);
