@@ -66,6 +66,15 @@ enum Command {
         #[arg(long)]
         records: u64,
     },
+    /// Appends, and drops all but the newest on the way.
+    Churn {
+        #[command(flatten)]
+        place: Place,
+        #[arg(long)]
+        records: u64,
+        #[arg(long)]
+        keep: u64,
+    },
     /// Publishes until it is killed or fails; tells each ack on standard output.
     Write {
         #[command(flatten)]
@@ -96,7 +105,7 @@ enum Command {
         /// Of these only; otherwise all.
         #[arg(long)]
         engine: Vec<Choice>,
-        /// Measure only these: appends, fill, tail.
+        /// Measure only these: appends, fill, tail, churn.
         #[arg(long)]
         only: Vec<String>,
     },
@@ -132,6 +141,11 @@ fn main() -> Result<()> {
         Command::Scan { place } => phases::scan(&place),
         Command::Tail { place } => phases::tail(&place),
         Command::Retain { place, records } => phases::retain(&place, records),
+        Command::Churn {
+            place,
+            records,
+            keep,
+        } => phases::churn(&place, records, keep),
         Command::Write {
             place,
             publishers,

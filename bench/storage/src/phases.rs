@@ -1,6 +1,6 @@
 //! What happens to a log besides appending: filling, opening, reading, dropping.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -16,7 +16,7 @@ const PAGE: usize = 1000;
 pub(crate) fn fill(place: &Place, records: u64, size: usize, hold: bool) -> Result<()> {
     let mut engine = place.engine.open(&place.directory, place.streams)?;
     let begun = Instant::now();
-    append(engine.as_mut(), place.streams, records, size)?;
+    append(engine.as_mut(), place.streams, 0, records, size)?;
     let elapsed = begun.elapsed();
     let used = disk::used(&place.directory)?;
     let (resident, peak) = disk::resident();
@@ -37,10 +37,16 @@ pub(crate) fn fill(place: &Place, records: u64, size: usize, hold: bool) -> Resu
     Ok(())
 }
 
-fn append(engine: &mut dyn Engine, streams: u16, records: u64, size: usize) -> Result<()> {
+fn append(
+    engine: &mut dyn Engine,
+    streams: u16,
+    from: u64,
+    records: u64,
+    size: usize,
+) -> Result<()> {
     let mut bodies = vec![Vec::new(); usize::try_from(BATCH)?];
     for batch in 0..records / BATCH {
-        let ids: Vec<_> = (batch * BATCH..(batch + 1) * BATCH)
+        let ids: Vec<_> = (from + batch * BATCH..from + (batch + 1) * BATCH)
             .map(|number| {
                 (
                     u16::try_from(number % u64::from(streams)).unwrap_or(0),
@@ -142,7 +148,7 @@ pub(crate) fn tail(place: &Place) -> Result<()> {
     let mut took = Vec::new();
     let bodies: Vec<_> = (0..16).map(|_| vec![b'x'; 128]).collect();
     // Enough to pass a few memtables and checkpoints on the way.
-    append(engine.as_mut(), place.streams, 200_000, 128)?;
+    append(engine.as_mut(), place.streams, 0, 200_000, 128)?;
     next += 200_000 / u64::from(place.streams);
     for _ in 0..500 {
         let batch: Vec<_> = (next..)
@@ -170,16 +176,12 @@ pub(crate) fn tail(place: &Place) -> Result<()> {
 
 pub(crate) fn retain(place: &Place, records: u64) -> Result<()> {
     let mut engine = place.engine.open(&place.directory, place.streams)?;
-    let before = disk::used(&place.directory)?;
     let half = records / u64::from(place.streams) / 2;
     let begun = Instant::now();
     for stream in 0..place.streams {
         engine.drop_before(stream, half)?;
     }
     let took = begun.elapsed();
-    // Some give space back in the background.
-    std::thread::sleep(Duration::from_secs(2));
-    let after = disk::used(&place.directory)?;
     let begun = Instant::now();
     let mut first = None;
     engine.scan(0, 0, 1, &mut |offset, _| first = Some(offset))?;
@@ -187,10 +189,36 @@ pub(crate) fn retain(place: &Place, records: u64) -> Result<()> {
         "{}",
         json!({
             "drop_ms": took.as_secs_f64() * 1e3,
-            "freed_percent": (before as f64 - after as f64) / before as f64 * 100.0,
             "first_left": first,
             "wanted": half,
             "read_from_start_ms": begun.elapsed().as_secs_f64() * 1e3,
+        })
+    );
+    Ok(())
+}
+
+/// Appends `records` and drops all but the last `keep` on the way, as retention does.
+pub(crate) fn churn(place: &Place, records: u64, keep: u64) -> Result<()> {
+    const STEP: u64 = 100_000;
+    let mut engine = place.engine.open(&place.directory, place.streams)?;
+    let mut most = 0;
+    let begun = Instant::now();
+    for step in 0..records / STEP {
+        append(engine.as_mut(), place.streams, step * STEP, STEP, 128)?;
+        let dropped = ((step + 1) * STEP).saturating_sub(keep) / u64::from(place.streams);
+        for stream in 0..place.streams {
+            engine.drop_before(stream, dropped)?;
+        }
+        most = most.max(disk::used(&place.directory)?);
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{}",
+        json!({
+            "per_second": records as f64 / seconds,
+            "most_mib": most >> 20,
+            "end_mib": disk::used(&place.directory)? >> 20,
+            "peak_mib": disk::resident().1,
         })
     );
     Ok(())

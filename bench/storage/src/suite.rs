@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde_json::Value;
 
+use crate::disk;
 use crate::engine::Choice;
 
 /// Figures by engine and name, a value per round.
@@ -21,11 +22,12 @@ pub(crate) fn run(
     engines: &[Choice],
     only: &[String],
 ) -> Result<()> {
-    let engines = if engines.is_empty() {
-        Choice::value_variants()
-    } else {
-        engines
-    };
+    let all: Vec<_> = Choice::value_variants()
+        .iter()
+        .filter(|engine| **engine != Choice::FjallUnsynced)
+        .copied()
+        .collect();
+    let engines = if engines.is_empty() { &all } else { engines };
     let wanted = |what: &str| only.is_empty() || only.iter().any(|only| only == what);
     let mut figures = Figures::new();
     for round in 0..rounds {
@@ -46,6 +48,14 @@ pub(crate) fn run(
             }
             if wanted("fill") {
                 life(*engine, directory, records, &mut note)?;
+            }
+            if wanted("churn") {
+                let (all, keep) = (records.to_string(), (records / 10).to_string());
+                let args = ["--records", &all, "--keep", &keep];
+                let churned = measure(*engine, directory, "churn", &args)?;
+                note("churn /s", number(&churned, "per_second"));
+                note("churn most MiB on disk", number(&churned, "most_mib"));
+                note("churn peak MiB", number(&churned, "peak_mib"));
             }
             if wanted("tail") {
                 let tail = measure(*engine, directory, "tail", &[])?;
@@ -104,9 +114,14 @@ fn life(
     note("open MiB", number(&opened, "resident_mib"));
     let scanned = execute(&mut command(engine, &place, "scan"))?;
     note("scan /s", number(&scanned, "per_second"));
+    let before = disk::used(&place)?;
     let dropped = execute(command(engine, &place, "retain").args(["--records", &records]))?;
     note("drop half ms", number(&dropped, "drop_ms"));
-    note("freed %", number(&dropped, "freed_percent"));
+    let after = disk::used(&place)?;
+    note(
+        "freed % once closed",
+        (1.0 - after as f64 / before as f64) * 100.0,
+    );
     note(
         "read start after drop ms",
         number(&dropped, "read_from_start_ms"),

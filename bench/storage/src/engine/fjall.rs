@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions,
     PersistMode, Readable,
 };
 
-use super::{Engine, Record, pack, unpack};
+use super::pack::{self, Unpacker};
+use super::{Engine, Record};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,13 +26,13 @@ fn open(directory: &Path) -> Result<Database> {
     Ok(Database::builder(directory)
         .journal_compression(CompressionType::None)
         // What must be replayed when it is opened again.
-        .max_journaling_size(128 * MIB)
+        .max_journaling_size(64 * MIB)
         .open()?)
 }
 
 fn options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
-        .max_memtable_size(16 * MIB)
+        .max_memtable_size(8 * MIB)
         // Reads are scans from a cursor: filters would only cost.
         .filter_policy(FilterPolicy::disabled())
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
@@ -111,6 +112,8 @@ impl Engine for Rows {
 pub(super) struct OneKeyspace {
     database: Database,
     rows: Keyspace,
+    /// Where each stream was cut last.
+    cut: BTreeMap<u16, u64>,
 }
 
 fn key(stream: u16, offset: u64) -> [u8; 10] {
@@ -124,7 +127,11 @@ impl OneKeyspace {
     pub(super) fn open(directory: &Path) -> Result<Self> {
         let database = open(directory)?;
         let rows = database.keyspace("rows", options)?;
-        Ok(Self { database, rows })
+        Ok(Self {
+            database,
+            rows,
+            cut: BTreeMap::new(),
+        })
     }
 }
 
@@ -160,7 +167,7 @@ impl Engine for OneKeyspace {
 
     /// Streams share tables, so each row gets its tombstone.
     fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
-        let mut next = 0;
+        let mut next = self.cut.insert(stream, offset).unwrap_or(0);
         while next < offset {
             let mut writes = self.database.batch().durability(Some(PersistMode::Buffer));
             for row in next..offset.min(next + 10_000) {
@@ -173,34 +180,67 @@ impl Engine for OneKeyspace {
     }
 }
 
-/// The records of a batch and stream in one row, under the offset of the last of them: the first
-/// row from a cursor on is the one that holds it.
+/// With its header a row stays below a page: if a power cut leaves a page of the journal unwritten,
+/// the hole covers a header, and the journal ends there. Inside a larger value it would go unseen
+/// until the batch's checksum fails, and then fjall refuses to open.
+pub(super) const CAP: usize = 4000;
+
 pub(super) struct Packed {
     database: Database,
     streams: Vec<Keyspace>,
+    cap: usize,
     durability: PersistMode,
-    buffer: Vec<u8>,
 }
 
 impl Packed {
-    pub(super) fn open(directory: &Path, streams: u16, durability: PersistMode) -> Result<Self> {
+    pub(super) fn open(
+        directory: &Path,
+        streams: u16,
+        cap: usize,
+        durability: PersistMode,
+    ) -> Result<Self> {
         let database = open(directory)?;
         let streams = per_stream(&database, streams, &options())?;
         Ok(Self {
             database,
             streams,
+            cap,
             durability,
-            buffer: Vec::new(),
         })
     }
+}
+
+/// Hands records of packed rows to `each` until there are `max` of them.
+fn scan_packed(
+    rows: fjall::Iter,
+    from: u64,
+    max: usize,
+    count: &mut usize,
+    each: &mut dyn FnMut(u64, &[u8]),
+) -> Result<()> {
+    let mut unpacker = Unpacker::default();
+    for row in rows {
+        let (key, value) = row.into_inner()?;
+        let last = pack::last_of(&key).context("a key holds an offset")?;
+        unpacker.row(last, &value, &mut |offset, body| {
+            if offset >= from && *count < max {
+                each(offset, body);
+                *count += 1;
+            }
+        });
+        if *count == max {
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl Engine for Packed {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
         let mut writes = self.database.batch().durability(Some(self.durability));
-        for (stream, rows) in (0..).zip(&self.streams) {
-            if let Some(last) = pack(batch, stream, &mut self.buffer) {
-                writes.insert(rows, last.to_be_bytes(), self.buffer.as_slice());
+        for (stream, keyspace) in (0..).zip(&self.streams) {
+            for row in pack::rows(batch, stream, self.cap) {
+                writes.insert(keyspace, row.key(), row.value);
             }
         }
         Ok(writes.commit()?)
@@ -215,24 +255,14 @@ impl Engine for Packed {
     ) -> Result<usize> {
         let mut count = 0;
         let snapshot = self.database.snapshot();
-        for row in snapshot.range(&self.streams[usize::from(stream)], from.to_be_bytes()..) {
-            let (key, value) = row.into_inner()?;
-            for (offset, body) in unpack(u64::from_be_bytes(key[..].try_into()?), &value) {
-                if offset >= from && count < max {
-                    each(offset, body);
-                    count += 1;
-                }
-            }
-            if count == max {
-                break;
-            }
-        }
+        let rows = snapshot.range(&self.streams[usize::from(stream)], pack::key(from, 0)..);
+        scan_packed(rows, from, max, &mut count, each)?;
         Ok(count)
     }
 
     fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
         let stream = &self.streams[usize::from(stream)];
-        Ok(stream.tree.drop_range(..offset.to_be_bytes())?)
+        Ok(stream.tree.drop_range(..pack::key(offset, 0))?)
     }
 }
 
@@ -242,7 +272,6 @@ const SEGMENT: u64 = 32_768;
 pub(super) struct Segments {
     database: Database,
     keyspaces: BTreeMap<(u16, u64), Keyspace>,
-    buffer: Vec<u8>,
 }
 
 impl Segments {
@@ -258,7 +287,6 @@ impl Segments {
         Ok(Self {
             database,
             keyspaces,
-            buffer: Vec::new(),
         })
     }
 }
@@ -284,8 +312,8 @@ impl Engine for Segments {
                     fresh.insert(self.database.keyspace(&name, options)?)
                 }
             };
-            if let Some(last) = pack(&records, stream, &mut self.buffer) {
-                writes.insert(rows, last.to_be_bytes(), self.buffer.as_slice());
+            for row in pack::rows(&records, stream, CAP) {
+                writes.insert(rows, row.key(), row.value);
             }
         }
         Ok(writes.commit()?)
@@ -302,17 +330,10 @@ impl Engine for Segments {
         let snapshot = self.database.snapshot();
         let first = (stream, from / SEGMENT);
         for (_, rows) in self.keyspaces.range(first..(stream + 1, 0)) {
-            for row in snapshot.range(rows, from.to_be_bytes()..) {
-                let (key, value) = row.into_inner()?;
-                for (offset, body) in unpack(u64::from_be_bytes(key[..].try_into()?), &value) {
-                    if offset >= from && count < max {
-                        each(offset, body);
-                        count += 1;
-                    }
-                }
-                if count == max {
-                    return Ok(count);
-                }
+            let rows = snapshot.range(rows, pack::key(from, 0)..);
+            scan_packed(rows, from, max, &mut count, each)?;
+            if count == max {
+                break;
             }
         }
         Ok(count)

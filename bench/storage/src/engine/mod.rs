@@ -3,6 +3,7 @@
 
 mod file;
 mod fjall;
+mod pack;
 mod redb;
 mod sqlite;
 
@@ -54,8 +55,10 @@ pub(crate) enum Choice {
     FjallOne,
     /// fjall, a keyspace per stream, values from 1 KiB on in blob files.
     FjallBlob,
-    /// fjall, a keyspace per stream, a row per stream and batch (records packed).
+    /// fjall, a keyspace per stream, the records of a batch packed into rows of under 4 KiB.
     FjallPacked,
+    /// fjall, a keyspace per stream, the records of a batch packed into one row of any size.
+    FjallWide,
     /// As `fjall-packed`, but a keyspace per stream and 32,768 offsets, deleted as a whole.
     FjallSegments,
     /// Control: as `fjall-packed`, but acked without an fsync. A power cut must lose something.
@@ -75,6 +78,11 @@ pub(crate) enum Choice {
 impl Choice {
     pub(crate) fn open(self, directory: &Path, streams: u16) -> Result<Box<dyn Engine>> {
         std::fs::create_dir_all(directory)?;
+        let packed = |cap, durability| -> Result<Box<dyn Engine>> {
+            Ok(Box::new(fjall::Packed::open(
+                directory, streams, cap, durability,
+            )?))
+        };
         Ok(match self {
             Self::File => Box::new(file::Bare::open(directory, 0)?),
             Self::FileZeroed => Box::new(file::Bare::open(directory, file::ZEROED)?),
@@ -92,16 +100,9 @@ impl Choice {
                 Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Blobs)?)
             }
             Self::FjallOne => Box::new(fjall::OneKeyspace::open(directory)?),
-            Self::FjallPacked => Box::new(fjall::Packed::open(
-                directory,
-                streams,
-                PersistMode::SyncData,
-            )?),
-            Self::FjallUnsynced => Box::new(fjall::Packed::open(
-                directory,
-                streams,
-                PersistMode::Buffer,
-            )?),
+            Self::FjallPacked => packed(fjall::CAP, PersistMode::SyncData)?,
+            Self::FjallWide => packed(usize::MAX, PersistMode::SyncData)?,
+            Self::FjallUnsynced => packed(fjall::CAP, PersistMode::Buffer)?,
             Self::FjallSegments => Box::new(fjall::Segments::open(directory)?),
             Self::Redb => Box::new(redb::Rows::open(directory, streams, false)?),
             Self::RedbQuick => Box::new(redb::Rows::open(directory, streams, true)?),
@@ -115,29 +116,4 @@ impl Choice {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
-}
-
-/// Packs the records of one stream in a batch into one value: length and bytes of each.
-fn pack(batch: &[Record<'_>], stream: u16, into: &mut Vec<u8>) -> Option<u64> {
-    into.clear();
-    let mut last = None;
-    for record in batch.iter().filter(|record| record.stream == stream) {
-        let length = u32::try_from(record.body.len()).unwrap_or(u32::MAX);
-        into.extend_from_slice(&length.to_le_bytes());
-        into.extend_from_slice(record.body);
-        last = Some(record.offset);
-    }
-    last
-}
-
-/// The records of a packed value whose last offset is `last`, with their offsets.
-fn unpack(last: u64, mut packed: &[u8]) -> Vec<(u64, &[u8])> {
-    let mut bodies = Vec::new();
-    while let Some((length, rest)) = packed.split_first_chunk::<4>() {
-        let (body, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
-        bodies.push(body);
-        packed = rest;
-    }
-    let first = last + 1 - bodies.len() as u64;
-    (first..).zip(bodies).collect()
 }

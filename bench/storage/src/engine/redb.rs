@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::{Engine, Record, pack, unpack};
+use super::pack::{Unpacker, rows};
+use super::{Engine, Record};
 
 type Bytes = &'static [u8];
 
@@ -103,7 +104,6 @@ impl Engine for Rows {
 pub(super) struct Packed {
     database: Database,
     names: Vec<String>,
-    buffer: Vec<u8>,
 }
 
 impl Packed {
@@ -112,7 +112,6 @@ impl Packed {
         Ok(Self {
             database: open(directory, &names)?,
             names,
-            buffer: Vec::new(),
         })
     }
 }
@@ -122,10 +121,10 @@ impl Engine for Packed {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         for (stream, name) in (0..).zip(&self.names) {
-            if let Some(last) = pack(batch, stream, &mut self.buffer) {
+            for row in rows(batch, stream, usize::MAX) {
                 transaction
                     .open_table(table(name))?
-                    .insert(last, self.buffer.as_slice())?;
+                    .insert(row.last, row.value.as_slice())?;
             }
         }
         Ok(transaction.commit()?)
@@ -143,12 +142,12 @@ impl Engine for Packed {
         let rows = transaction.open_table(table(&self.names[usize::from(stream)]))?;
         for row in ReadableTable::range(&rows, from..)? {
             let (last, value) = row?;
-            for (offset, body) in unpack(last.value(), value.value()) {
+            Unpacker::default().row(last.value(), value.value(), &mut |offset, body| {
                 if offset >= from && count < max {
                     each(offset, body);
                     count += 1;
                 }
-            }
+            });
             if count == max {
                 break;
             }

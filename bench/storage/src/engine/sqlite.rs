@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use rusqlite::{Connection, params};
 
-use super::{Engine, Record, pack, unpack};
+use super::pack::{Unpacker, rows};
+use super::{Engine, Record};
 
 fn open(directory: &Path) -> Result<Connection> {
     let connection = Connection::open(directory.join("log.sqlite"))?;
@@ -88,7 +89,6 @@ impl Engine for Wal {
 pub(super) struct Packed {
     connection: Connection,
     streams: u16,
-    buffer: Vec<u8>,
 }
 
 impl Packed {
@@ -96,7 +96,6 @@ impl Packed {
         Ok(Self {
             connection: open(directory)?,
             streams,
-            buffer: Vec::new(),
         })
     }
 }
@@ -105,11 +104,11 @@ impl Engine for Packed {
     fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
         let transaction = self.connection.transaction()?;
         for stream in 0..self.streams {
-            if let Some(last) = pack(batch, stream, &mut self.buffer) {
+            for row in rows(batch, stream, usize::MAX) {
                 transaction.prepare_cached(INSERT)?.execute(params![
                     stream,
-                    last.cast_signed(),
-                    self.buffer
+                    row.last.cast_signed(),
+                    row.value
                 ])?;
             }
         }
@@ -130,12 +129,12 @@ impl Engine for Packed {
             && let Some(row) = rows.next()?
         {
             let last = row.get::<_, i64>(0)?.cast_unsigned();
-            for (offset, body) in unpack(last, row.get_ref(1)?.as_blob()?) {
+            Unpacker::default().row(last, row.get_ref(1)?.as_blob()?, &mut |offset, body| {
                 if offset >= from && count < max {
                     each(offset, body);
                     count += 1;
                 }
-            }
+            });
         }
         Ok(count)
     }
