@@ -70,6 +70,18 @@ impl Position {
         after > 0 && self.done[after - 1].contains(&offset)
     }
 
+    /// Whether this was taken before `other`, of the same reader. Positions only grow: `low`, and for
+    /// the same `low` what is done above it.
+    #[must_use]
+    pub fn is_behind(&self, other: &Self) -> bool {
+        let progress = |position: &Self| {
+            let done = position.done.iter();
+            let done: u64 = done.map(|range| range.end() - range.start() + 1).sum();
+            (position.low, done)
+        };
+        progress(self) < progress(other)
+    }
+
     /// The position in a few bytes: a version, `low`, and for each range its distance from the end
     /// of the one before and its length, as variable-length numbers.
     #[must_use]
@@ -362,6 +374,7 @@ mod tests {
                 delivered.push(at);
             }
             let mut done = BTreeSet::new();
+            let mut last = tracker.position();
             for index in order {
                 let offset = *index.get(&delivered);
                 tracker.done(offset);
@@ -369,6 +382,9 @@ mod tests {
                 let lowest = delivered.iter().find(|offset| !done.contains(offset));
                 prop_assert_eq!(tracker.low(), lowest.copied().unwrap_or(at + 1));
                 let position = tracker.position();
+                prop_assert!(!position.is_behind(&last));
+                prop_assert_eq!(last.is_behind(&position), last != position);
+                last = position.clone();
                 prop_assert_eq!(position.done_above().len(), tracker.ranges());
                 for offset in &delivered {
                     prop_assert_eq!(position.is_done(*offset), done.contains(offset));

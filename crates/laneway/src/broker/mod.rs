@@ -43,7 +43,7 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[non_exhaustive]
 pub enum BrokerError {
     /// The topic does not exist.
-    #[error("topic {0} does not exist: declare it, or publish to it first")]
+    #[error("topic {0} does not exist: create it, or use the strategy create_only")]
     UnknownTopic(TopicName),
     /// What is declared and what exists do not agree.
     #[error(transparent)]
@@ -87,6 +87,14 @@ pub enum BrokerError {
         "group {group} already reads {topic}: close that subscription first, or use another group"
     )]
     AlreadyJoined {
+        /// The topic.
+        topic: TopicName,
+        /// The group.
+        group: String,
+    },
+    /// A group reads the topic, and would not survive what is asked for.
+    #[error("group {group} reads {topic}: close that subscription first")]
+    InUseBy {
         /// The topic.
         topic: TopicName,
         /// The group.
@@ -138,10 +146,13 @@ pub(crate) trait Broker: Send + Sync + 'static {
     /// All topics.
     fn topics(&self) -> BoxFuture<'_, Result<Vec<Topic>, BrokerError>>;
 
-    /// Removes a topic, its records and the positions of its groups.
+    /// Removes a topic, its records and the positions of its groups. Refused while a group reads it.
     fn delete<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>>;
 
     /// Appends records to one partition, in order; answers the offset of the first.
+    ///
+    /// A caller may give up. The records are then published or not; if they are, they are read like
+    /// any others.
     fn publish<'a>(
         &'a self,
         topic: &'a TopicName,
@@ -149,7 +160,9 @@ pub(crate) trait Broker: Send + Sync + 'static {
         records: Vec<Record>,
     ) -> BoxFuture<'a, Result<u64, BrokerError>>;
 
-    /// Reads a topic for a group: a reader for each partition that is ours.
+    /// Reads a topic for a group: a reader for each partition that is ours. `start` counts for a
+    /// group that has never read the topic; one that has starts at the oldest record in a partition
+    /// that is new to it.
     fn join<'a>(
         &'a self,
         topic: &'a TopicName,
@@ -201,7 +214,8 @@ pub(crate) trait Broker: Send + Sync + 'static {
 pub(crate) trait Reader: Send {
     fn partition(&self) -> u32;
 
-    /// Counts the owners of the partition: users can fence their own writes with it.
+    /// Counts the owners of the partition, for as long as the topic keeps its records: users can
+    /// fence their own writes with it.
     fn epoch(&self) -> u64;
 
     /// What the group had settled when this reader began.

@@ -208,6 +208,24 @@ fn differences(declared: &Topic, existing: &Topic) -> Vec<Difference> {
     .collect()
 }
 
+impl Topic {
+    /// This topic, changed to what is declared in these things and in nothing else.
+    #[must_use]
+    pub fn updated(mut self, differences: &[Difference]) -> Self {
+        for difference in differences {
+            match *difference {
+                Difference::Kind { declared, .. } => self.kind = declared,
+                Difference::Storage { declared, .. } => self.storage = declared,
+                Difference::Partitions { declared, .. } => self.partitions = declared,
+                Difference::Retention { declared, .. } => self.retention = declared,
+                Difference::Compression { declared, .. } => self.compression = Some(declared),
+                Difference::Replicas { declared, .. } => self.replicas = Some(declared),
+            }
+        }
+        self
+    }
+}
+
 impl Difference {
     /// Whether a topic that has messages can be changed in this way.
     fn may_change(&self, growth: Growth) -> bool {

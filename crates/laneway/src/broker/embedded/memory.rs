@@ -135,7 +135,9 @@ impl Log for MemoryLog {
     ) -> BoxFuture<'a, Result<(), BrokerError>> {
         let mut contents = lock(&self.0);
         if let Some(saved) = contents.positions.get_mut(group) {
-            saved.clone_from(position);
+            if saved.is_behind(position) {
+                saved.clone_from(position);
+            }
         } else {
             contents
                 .positions

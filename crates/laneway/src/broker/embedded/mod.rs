@@ -4,18 +4,23 @@
 //! |---|---|
 //! | `store` | what a storage engine must offer: topics, logs, positions |
 //! | `memory` | a store in memory |
+//! | `finish` | appends that go on when their caller gives up |
 //! | `reader` | reads a log for a group, and waits at its end |
 //! | `retention` | removes what is too old or too much |
 //!
 //! Topics with [`Storage::Memory`] live in a memory store in either broker; only their declaration
 //! is kept on disk by `file:`.
 
+mod finish;
 mod memory;
 mod reader;
 mod retention;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +29,7 @@ use tokio::task::AbortHandle;
 
 pub(crate) use self::store::{Log, Store};
 
+use self::finish::Finish;
 use self::memory::MemoryStore;
 use self::reader::LogReader;
 use super::{BoxFuture, Broker, BrokerError, Lag, Reader, Start};
@@ -43,15 +49,9 @@ struct Inner {
     /// The logs of topics that are not.
     volatile: MemoryStore,
     topics: RwLock<HashMap<TopicName, Arc<TopicState>>>,
-    joined: Mutex<Members>,
-}
-
-/// Which group reads which topic, so that none does so twice.
-#[derive(Default)]
-struct Members {
-    current: HashSet<(TopicName, String)>,
-    /// How often a group has been joined since the process started.
-    epochs: HashMap<(TopicName, String), u64>,
+    /// Which group reads which topic, so that none does so twice.
+    joined: Mutex<HashSet<(TopicName, String)>>,
+    closed: AtomicBool,
 }
 
 pub(super) struct TopicState {
@@ -67,7 +67,7 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    async fn append(&self, records: Vec<Record>) -> Result<u64, BrokerError> {
+    async fn append(self: Arc<Self>, records: Vec<Record>) -> Result<u64, BrokerError> {
         let count = records.len() as u64;
         let first = self.log.append(records).await?;
         // Appends may resolve in any order; the end only moves forward.
@@ -93,9 +93,10 @@ impl Embedded {
             volatile: MemoryStore::default(),
             topics: RwLock::default(),
             joined: Mutex::default(),
+            closed: AtomicBool::new(false),
         });
         for topic in inner.durable.topics().await? {
-            let state = inner.load(topic).await?;
+            let state = inner.load(topic, Vec::new()).await?;
             let name = state.topic.name().clone();
             inner.topics.write().await.insert(name, state);
         }
@@ -116,13 +117,18 @@ impl Drop for Embedded {
 }
 
 impl Inner {
-    async fn load(&self, topic: Topic) -> Result<Arc<TopicState>, BrokerError> {
+    /// The topic with its partitions. Those that are there already stay the same ones: readers wait
+    /// at them.
+    async fn load(
+        &self,
+        topic: Topic,
+        mut partitions: Vec<Arc<Partition>>,
+    ) -> Result<Arc<TopicState>, BrokerError> {
         let store: &dyn Store = match topic.storage() {
             Storage::File => &*self.durable,
             Storage::Memory => &self.volatile,
         };
-        let mut partitions = Vec::new();
-        for partition in topic.partitions().iter() {
+        for partition in topic.partitions().iter().skip(partitions.len()) {
             let log = store.log(topic.name(), partition).await?;
             let end = watch::Sender::new(log.span().end);
             partitions.push(Arc::new(Partition { log, end }));
@@ -130,12 +136,17 @@ impl Inner {
         Ok(Arc::new(TopicState { topic, partitions }))
     }
 
+    fn check_open(&self) -> Result<(), BrokerError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(BrokerError::Closed);
+        }
+        Ok(())
+    }
+
     async fn topic(&self, name: &TopicName) -> Result<Arc<TopicState>, BrokerError> {
+        self.check_open()?;
         let topics = self.topics.read().await;
-        topics
-            .get(name)
-            .cloned()
-            .ok_or_else(|| BrokerError::UnknownTopic(name.clone()))
+        find(&topics, name)
     }
 
     async fn partition(
@@ -157,18 +168,50 @@ impl Inner {
         strategy: Strategy,
         growth: Growth,
     ) -> Result<Topic, BrokerError> {
-        // Held throughout, so that two declarations of one topic meet.
+        self.check_open()?;
+        // Held throughout, so that two declarations of one topic meet, and nobody joins meanwhile.
         let mut topics = self.topics.write().await;
         let existing = topics.get(declared.name());
         let existing_topic = existing.map(|state| &state.topic);
-        match reconcile(declared, existing_topic, strategy, growth)? {
-            Decision::Keep => Ok(existing_topic.unwrap_or(declared).clone()),
-            Decision::Create | Decision::Update(_) => {
-                self.durable.put_topic(declared).await?;
-                let state = self.load(declared.clone()).await?;
-                topics.insert(declared.name().clone(), state);
-                Ok(declared.clone())
+        let (topic, partitions) = match (
+            reconcile(declared, existing_topic, strategy, growth)?,
+            existing,
+        ) {
+            (Decision::Keep, _) => return Ok(existing_topic.unwrap_or(declared).clone()),
+            (Decision::Update(differences), Some(existing)) => {
+                let topic = existing.topic.clone().updated(&differences);
+                if topic.partitions() != existing.topic.partitions() {
+                    // Those who read now would never look into the new partitions.
+                    self.check_unread(topic.name())?;
+                }
+                (topic, existing.partitions.clone())
             }
+            (Decision::Create | Decision::Update(_), _) => (declared.clone(), Vec::new()),
+        };
+        self.durable.put_topic(&topic).await?;
+        let state = self.load(topic.clone(), partitions).await?;
+        topics.insert(topic.name().clone(), state);
+        Ok(topic)
+    }
+
+    async fn delete(&self, name: &TopicName) -> Result<(), BrokerError> {
+        self.check_open()?;
+        let mut topics = self.topics.write().await;
+        find(&topics, name)?;
+        self.check_unread(name)?;
+        self.durable.remove_topic(name).await?;
+        self.volatile.remove_topic(name).await?;
+        topics.remove(name);
+        Ok(())
+    }
+
+    fn check_unread(&self, topic: &TopicName) -> Result<(), BrokerError> {
+        match lock(&self.joined).iter().find(|(read, _)| read == topic) {
+            None => Ok(()),
+            Some((topic, group)) => Err(BrokerError::InUseBy {
+                topic: topic.clone(),
+                group: group.clone(),
+            }),
         }
     }
 
@@ -178,21 +221,40 @@ impl Inner {
         group: &str,
         start: Start,
     ) -> Result<Vec<Box<dyn Reader>>, BrokerError> {
-        let topic = self.topic(name).await?;
-        let membership = Arc::new(Membership::new(self.clone(), name, group)?);
-        let mut readers: Vec<Box<dyn Reader>> = Vec::new();
-        for (number, partition) in (0..).zip(&topic.partitions) {
-            let position = if let Some(position) = partition.log.position(group).await? {
-                position
-            } else {
-                let span = partition.log.span();
-                let position = Position::at(match start {
-                    Start::Earliest => span.start,
-                    Start::Latest => span.end,
-                });
-                // Noted at once: "from now on" must mean the same after a restart.
-                partition.log.save_position(group, &position).await?;
-                position
+        self.check_open()?;
+        // Held until it is a member: the topic must not change in between.
+        let topics = self.topics.read().await;
+        let topic = find(&topics, name)?;
+        let place = Place::take(self.clone(), name, group)?;
+        drop(topics);
+        let mut positions = Vec::with_capacity(topic.partitions.len());
+        for partition in &topic.partitions {
+            positions.push(partition.log.position(group).await?);
+        }
+        // To a group that has read before, a partition without a position is a new one.
+        let start = if positions.iter().any(Option::is_some) {
+            Start::Earliest
+        } else {
+            start
+        };
+        let membership = Arc::new(Membership {
+            epoch: next_epoch(&topic, group).await?,
+            _place: place,
+        });
+        let mut readers: Vec<Box<dyn Reader>> = Vec::with_capacity(positions.len());
+        for ((number, partition), position) in (0..).zip(&topic.partitions).zip(positions) {
+            let position = match position {
+                Some(position) => position,
+                None => {
+                    let span = partition.log.span();
+                    let position = Position::at(match start {
+                        Start::Earliest => span.start,
+                        Start::Latest => span.end,
+                    });
+                    // Noted at once: "from now on" must mean the same after a restart.
+                    partition.log.save_position(group, &position).await?;
+                    position
+                }
             };
             readers.push(Box::new(LogReader::new(
                 number,
@@ -205,34 +267,61 @@ impl Inner {
     }
 }
 
-/// A group's hold on a topic, for as long as one of its readers lives.
-pub(super) struct Membership {
-    broker: Arc<Inner>,
-    key: (TopicName, String),
-    epoch: u64,
+fn find(
+    topics: &HashMap<TopicName, Arc<TopicState>>,
+    name: &TopicName,
+) -> Result<Arc<TopicState>, BrokerError> {
+    topics
+        .get(name)
+        .cloned()
+        .ok_or_else(|| BrokerError::UnknownTopic(name.clone()))
 }
 
-impl Membership {
-    fn new(broker: Arc<Inner>, topic: &TopicName, group: &str) -> Result<Self, BrokerError> {
+/// Counts how often a group has joined a topic. It is kept as a position of a group of its own, so
+/// that it goes on after a restart: a count that began anew would make the new owner look stale to
+/// those who fence by it.
+async fn next_epoch(topic: &TopicState, group: &str) -> Result<u64, BrokerError> {
+    let Some(first) = topic.partitions.first() else {
+        return Ok(1);
+    };
+    let counter = format!("laneway-epoch:{group}");
+    let last = first.log.position(&counter).await?;
+    let epoch = last.map_or(0, |position| position.low()) + 1;
+    first
+        .log
+        .save_position(&counter, &Position::at(epoch))
+        .await?;
+    Ok(epoch)
+}
+
+/// A group's hold on a topic, for as long as one of its readers lives.
+pub(super) struct Membership {
+    epoch: u64,
+    _place: Place,
+}
+
+/// The one place that a group has at a topic; free again when it is dropped.
+struct Place {
+    broker: Arc<Inner>,
+    key: (TopicName, String),
+}
+
+impl Place {
+    fn take(broker: Arc<Inner>, topic: &TopicName, group: &str) -> Result<Self, BrokerError> {
         let key = (topic.clone(), group.to_owned());
-        let mut members = lock(&broker.joined);
-        if !members.current.insert(key.clone()) {
+        if !lock(&broker.joined).insert(key.clone()) {
             return Err(BrokerError::AlreadyJoined {
                 topic: topic.clone(),
                 group: group.to_owned(),
             });
         }
-        let epoch = members.epochs.entry(key.clone()).or_default();
-        *epoch += 1;
-        let epoch = *epoch;
-        drop(members);
-        Ok(Self { broker, key, epoch })
+        Ok(Self { broker, key })
     }
 }
 
-impl Drop for Membership {
+impl Drop for Place {
     fn drop(&mut self) {
-        lock(&self.broker.joined).current.remove(&self.key);
+        lock(&self.broker.joined).remove(&self.key);
     }
 }
 
@@ -251,6 +340,7 @@ impl Broker for Embedded {
         topic: &'a TopicName,
     ) -> BoxFuture<'a, Result<Option<Topic>, BrokerError>> {
         Box::pin(async move {
+            self.inner.check_open()?;
             let topics = self.inner.topics.read().await;
             Ok(topics.get(topic).map(|state| state.topic.clone()))
         })
@@ -258,6 +348,7 @@ impl Broker for Embedded {
 
     fn topics(&self) -> BoxFuture<'_, Result<Vec<Topic>, BrokerError>> {
         Box::pin(async move {
+            self.inner.check_open()?;
             let topics = self.inner.topics.read().await;
             let mut topics: Vec<_> = topics.values().map(|state| state.topic.clone()).collect();
             topics.sort_by(|a, b| a.name().as_str().cmp(b.name().as_str()));
@@ -266,14 +357,7 @@ impl Broker for Embedded {
     }
 
     fn delete<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>> {
-        Box::pin(async move {
-            let mut topics = self.inner.topics.write().await;
-            topics
-                .remove(topic)
-                .ok_or_else(|| BrokerError::UnknownTopic(topic.clone()))?;
-            self.inner.volatile.remove_topic(topic).await?;
-            self.inner.durable.remove_topic(topic).await
-        })
+        Box::pin(self.inner.delete(topic))
     }
 
     fn publish<'a>(
@@ -284,7 +368,7 @@ impl Broker for Embedded {
     ) -> BoxFuture<'a, Result<u64, BrokerError>> {
         Box::pin(async move {
             let partition = self.inner.partition(topic, partition).await?;
-            partition.append(records).await
+            Finish::new(partition.append(records)).await
         })
     }
 
@@ -351,11 +435,15 @@ impl Broker for Embedded {
     }
 
     fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
-        Box::pin(std::future::ready(self.inner.durable.health()))
+        let health = self.inner.check_open();
+        Box::pin(std::future::ready(
+            health.and_then(|()| self.inner.durable.health()),
+        ))
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
+            self.inner.closed.store(true, Ordering::SeqCst);
             if let Some(task) = lock(&self.retention).take() {
                 task.abort();
             }
@@ -370,21 +458,30 @@ async fn lag_of(number: u32, log: &dyn Log, group: &str) -> Result<Lag, BrokerEr
         .position(group)
         .await?
         .unwrap_or_else(|| Position::at(span.start));
-    let low = position.low().max(span.start);
-    let done_above: u64 = position
-        .done_above()
-        .iter()
-        .map(|range| range.end() - range.start() + 1)
-        .sum();
-    let oldest = log.read(low, 1).await?.first().map(|delivered| {
-        let age = now_ms().saturating_sub(delivered.record.timestamp_ms);
-        Duration::from_millis(u64::try_from(age).unwrap_or(0))
-    });
+    // What retention has taken counts no more, done or not.
+    let mut oldest = position.low().max(span.start);
+    let mut records = span.end.saturating_sub(oldest);
+    for range in position.done_above() {
+        let (start, end) = ((*range.start()).max(oldest), range.end().saturating_add(1));
+        records = records.saturating_sub(end.saturating_sub(start));
+        if start == oldest {
+            oldest = oldest.max(end);
+        }
+    }
+    let oldest = match records {
+        0 => None,
+        _ => log.read(oldest, 1).await?.first().map(age_of),
+    };
     Ok(Lag {
         partition: number,
-        records: span.end.saturating_sub(low).saturating_sub(done_above),
+        records,
         oldest,
     })
+}
+
+fn age_of(delivered: &Delivered) -> Duration {
+    let age = now_ms().saturating_sub(delivered.record.timestamp_ms);
+    Duration::from_millis(u64::try_from(age).unwrap_or(0))
 }
 
 pub(crate) fn now_ms() -> i64 {

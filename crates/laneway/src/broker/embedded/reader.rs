@@ -41,7 +41,7 @@ impl LogReader {
     async fn read(&mut self) -> Result<Vec<Delivered>, BrokerError> {
         loop {
             let next = self.next;
-            // Closed means that the topic was deleted: there will never be more.
+            // It cannot be closed: the partition that we hold has the other end.
             self.end
                 .wait_for(|end| *end > next)
                 .await
