@@ -167,6 +167,14 @@ mod tests {
     }
 
     #[test]
+    fn an_id_is_its_text_in_maps_and_keys() {
+        let id = AggregateId::new("order-1").expect("valid");
+        assert_eq!(id.as_bytes(), b"order-1");
+        let counts = std::collections::HashMap::from([(id, 1)]);
+        assert_eq!(counts.get("order-1"), Some(&1));
+    }
+
+    #[test]
     fn errors_name_the_field_the_character_and_the_fix() {
         let error = AggregateId::new("order-é1").expect_err("é is not allowed");
         assert_eq!(

@@ -193,6 +193,27 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_read() {
+        let json = r#"{"name":"a","kind":"plain","storage":"file","partitions":3,"retention":{"age":"1d","bytes":"1KiB","count":5},"compression":"s2","replicas":2}"#;
+        let topic = read(json).expect("valid");
+        let retention = Retention::FOREVER
+            .age(Duration::from_hours(24))
+            .bytes(1024)
+            .count(5);
+        let expected = Topic::plain("a")
+            .storage(Storage::File)
+            .partitions(3)
+            .retention(retention)
+            .compression(Compression::S2)
+            .replicas(2);
+        assert_eq!(topic, expected.build().expect("valid"));
+        assert_eq!(topic.replicas(), Some(2));
+        assert_eq!(topic.retention().max_count(), Some(5));
+        assert_eq!(topic.retention().to_string(), "1d, 1KiB, 5 messages");
+        assert_eq!(serde_json::to_string(&topic).expect("serializable"), json);
+    }
+
+    #[test]
     fn sizes_may_be_numbers() {
         let topic = read(r#"{"name":"a","kind":"plain","retention":{"bytes":1000}}"#);
         assert_eq!(topic.expect("valid").retention().max_bytes(), Some(1000));

@@ -223,6 +223,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_its_text_in_maps() {
+        let name = TopicName::new("orders").expect("valid");
+        let counts = std::collections::HashMap::from([(name, 1)]);
+        assert_eq!(counts.get("orders"), Some(&1));
+    }
+
+    #[test]
     fn reserved_endings_are_recognised_and_never_stacked() {
         let orders = TopicName::new("orders").expect("a name");
         assert_eq!(orders.reserved(), None);

@@ -460,4 +460,20 @@ mod tests {
              (declare what exists, or use the strategy create_or_update)"
         );
     }
+
+    #[test]
+    fn growth_says_what_it_would_cost() {
+        let error = reconcile(
+            &topic(|t| t.partitions(9)),
+            Some(&topic(|t| t)),
+            Strategy::CreateOrUpdate,
+            Growth::Refused,
+        )
+        .expect_err("not forced");
+        assert_eq!(
+            error.to_string(),
+            "topic orders is not what is declared: partitions is declared 9 and exists as 8 \
+             (declare what exists, or force it where order across the change does not matter)"
+        );
+    }
 }
