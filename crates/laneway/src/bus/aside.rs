@@ -1,6 +1,7 @@
 //! What users can do with records that were put aside.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use smol_str::SmolStr;
@@ -26,11 +27,13 @@ impl DeadLetters {
     /// # Errors
     /// When the broker cannot be read.
     pub async fn list(&self, most: usize) -> Result<Vec<Letter>, Error> {
+        self.bus.check_open()?;
         self.letters.list(most, |_| true).await
     }
 
     /// Publishes these letters to their topic again, in the given order, as they were at first; only the
-    /// group that failed gets them. Answers how many were replayed.
+    /// group that failed gets them. Letters that are gone already are passed over. Answers how many
+    /// were replayed.
     ///
     /// Each letter is gone when its event is durable in the topic. A crash in between replays it
     /// twice rather than never.
@@ -38,14 +41,21 @@ impl DeadLetters {
     /// # Errors
     /// When the broker fails; letters before that are replayed.
     pub async fn replay(&self, letters: &[Letter]) -> Result<usize, Error> {
+        self.bus.check_open()?;
+        let _alone = self.letters.replaying.lock().await;
+        let gone = self.letters.position().await?;
+        let mut replayed = HashSet::new();
         for letter in letters {
+            if gone.is_done(letter.id) || !replayed.insert(letter.id) {
+                continue;
+            }
             let mut record = letter.record.clone();
             record.timestamp_ms = now_ms();
             marks::put(&mut record.headers, marks::ONLY_GROUP, &letter.group);
             self.bus.append(&self.topic, record).await?;
             self.letters.settle(&[letter.id]).await?;
         }
-        Ok(letters.len())
+        Ok(replayed.len())
     }
 
     /// Replays all of them, oldest first.
@@ -62,6 +72,7 @@ impl DeadLetters {
     /// # Errors
     /// When the broker fails; then none is dropped.
     pub async fn drop(&self, ids: &[u64]) -> Result<(), Error> {
+        self.bus.check_open()?;
         self.letters.settle(ids).await
     }
 }
@@ -79,6 +90,7 @@ impl Parked {
     /// # Errors
     /// When the broker cannot be read.
     pub async fn list(&self, most: usize) -> Result<Vec<Letter>, Error> {
+        self.bus.check_open()?;
         self.letters.list(most, |_| true).await
     }
 
@@ -87,12 +99,14 @@ impl Parked {
     /// # Errors
     /// When the broker cannot be read.
     pub async fn keys(&self) -> Result<Vec<(String, SmolStr)>, Error> {
-        let keys: BTreeSet<_> = self
-            .list(usize::MAX)
-            .await?
-            .into_iter()
-            .filter_map(|letter| Some((letter.group, letter.key?)))
-            .collect();
+        self.bus.check_open()?;
+        let mut keys = BTreeSet::new();
+        self.letters
+            .visit(|letter| {
+                keys.extend(letter.key.map(|key| (letter.group, key)));
+                ControlFlow::Continue(())
+            })
+            .await?;
         Ok(keys.into_iter().collect())
     }
 
@@ -103,17 +117,19 @@ impl Parked {
     /// # Errors
     /// When the broker fails.
     pub async fn release(&self, group: &str, key: &str) -> Result<(), Error> {
+        self.bus.check_open()?;
         self.bus
             .append(&self.topic, release_request(group, key))
-            .await?;
-        Ok(())
+            .await
     }
 
-    /// Drops parked events for good. A key whose last one is dropped goes on when it is released.
+    /// Drops parked events for good. A key whose last one is dropped goes on when it is released, or
+    /// when its subscription starts anew.
     ///
     /// # Errors
     /// When the broker fails; then none is dropped.
     pub async fn drop(&self, ids: &[u64]) -> Result<(), Error> {
+        self.bus.check_open()?;
         self.letters.settle(ids).await
     }
 }
@@ -134,9 +150,8 @@ impl Shared {
     pub(super) async fn append(&self, topic: &Topic, record: Record) -> Result<(), Error> {
         let key = record.key.clone().unwrap_or_default();
         let partition = partition_of(key.as_bytes(), topic.partitions());
-        self.broker
-            .publish(topic.name(), partition, vec![record])
-            .await?;
+        let publishing = self.broker.publish(topic.name(), partition, vec![record]);
+        self.patience.with("publishing", publishing).await?;
         Ok(())
     }
 }

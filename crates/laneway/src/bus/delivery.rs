@@ -1,5 +1,6 @@
 //! A record on its way through the lanes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -10,6 +11,7 @@ use crate::record::{Delivered, Record};
 use crate::settle::{Position, Tracker};
 
 use super::marks;
+use super::progress::Progress;
 
 /// One record of a partition, decoded.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub(super) struct Delivery {
     pub(super) offset: u64,
     pub(super) content: Content,
     pub(super) partition: Arc<PartitionState>,
+    /// What it takes of the room in the lanes.
+    pub(super) bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -33,35 +37,41 @@ pub(super) enum Content {
     Message,
 }
 
+impl Content {
+    /// What a record of a domain topic is.
+    pub(super) fn of(record: &Record) -> Self {
+        if marks::is_release(&record.headers) {
+            return Self::Release;
+        }
+        let carrier = Carrier {
+            headers: Some(&record.headers),
+            key: record.key.as_ref().map(|key| key.as_bytes()),
+            subject: None,
+        };
+        match Envelope::decode_from(record.payload.clone(), &carrier) {
+            Ok(envelope) => Self::Event(Arc::new(envelope)),
+            Err(error) => Self::Undecodable(error.to_string()),
+        }
+    }
+}
+
 impl Delivery {
     pub(super) fn of_domain(delivered: Delivered, partition: Arc<PartitionState>) -> Self {
-        let Delivered { offset, record } = delivered;
-        let content = if marks::is_release(&record.headers) {
-            Content::Release
-        } else {
-            let carrier = Carrier {
-                headers: Some(&record.headers),
-                key: record.key.as_ref().map(|key| key.as_bytes()),
-                subject: None,
-            };
-            match Envelope::decode_from(record.payload.clone(), &carrier) {
-                Ok(envelope) => Content::Event(Arc::new(envelope)),
-                Err(error) => Content::Undecodable(error.to_string()),
-            }
-        };
-        Self {
-            record,
-            offset,
-            content,
-            partition,
-        }
+        let content = Content::of(&delivered.record);
+        Self::new(delivered, content, partition)
     }
 
     pub(super) fn of_plain(delivered: Delivered, partition: Arc<PartitionState>) -> Self {
+        Self::new(delivered, Content::Message, partition)
+    }
+
+    fn new(delivered: Delivered, content: Content, partition: Arc<PartitionState>) -> Self {
+        let Delivered { offset, record } = delivered;
         Self {
-            record: delivered.record,
-            offset: delivered.offset,
-            content: Content::Message,
+            bytes: record.size(),
+            record,
+            offset,
+            content,
             partition,
         }
     }
@@ -77,7 +87,7 @@ impl Job for Delivery {
     }
 
     fn bytes(&self) -> usize {
-        self.record.size()
+        self.bytes
     }
 }
 
@@ -87,19 +97,34 @@ pub(super) struct PartitionState {
     pub(super) number: u32,
     pub(super) epoch: u64,
     tracker: Mutex<Tracker>,
-    /// Something was settled: the reader may have room, the committer has work.
+    /// What the broker knows. Held during a commit, so that an older one never lands after a newer.
+    pub(super) committed: tokio::sync::Mutex<Position>,
+    /// Plain messages that were taken and are not finished.
+    open: AtomicUsize,
+    /// Something was settled: the reader may have room.
     pub(super) settled: Notify,
+    /// Something was settled: the committer has work.
     commits: Arc<Notify>,
+    progress: Progress,
 }
 
 impl PartitionState {
-    pub(super) fn new(number: u32, epoch: u64, position: Position, commits: Arc<Notify>) -> Self {
+    pub(super) fn new(
+        number: u32,
+        epoch: u64,
+        position: Position,
+        commits: Arc<Notify>,
+        progress: Progress,
+    ) -> Self {
         Self {
             number,
             epoch,
-            tracker: Mutex::new(Tracker::resume(position)),
+            tracker: Mutex::new(Tracker::resume(position.clone())),
+            committed: tokio::sync::Mutex::new(position),
+            open: AtomicUsize::new(0),
             settled: Notify::new(),
             commits,
+            progress,
         }
     }
 
@@ -108,13 +133,35 @@ impl PartitionState {
         self.tracker().deliver(offset)
     }
 
-    /// The one place where a delivery becomes settled.
+    /// The one place where a domain event becomes settled.
     pub(super) fn settle(&self, offset: u64) {
         let moved = self.tracker().done(offset);
         if moved {
             self.settled.notify_one();
         }
         self.commits.notify_one();
+    }
+
+    /// The one place where plain messages become settled: when they are taken.
+    pub(super) fn take(&self, offsets: impl ExactSizeIterator<Item = u64>) {
+        self.open.fetch_add(offsets.len(), Ordering::SeqCst);
+        let mut tracker = self.tracker();
+        for offset in offsets {
+            tracker.done(offset);
+        }
+    }
+
+    /// A plain message that was taken is over.
+    pub(super) fn finished(&self) {
+        self.progress.coming();
+        if self.open.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.progress.made();
+        }
+    }
+
+    /// How many plain messages were taken and are not over.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
     }
 
     pub(super) fn position(&self) -> Position {

@@ -1,9 +1,9 @@
 //! Domain events on the lanes: handled, retried, put aside, settled.
 
-use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use smol_str::SmolStr;
 use tokio::time::Instant;
@@ -16,9 +16,12 @@ use super::delivery::{Content, Delivery};
 use super::event::{Context, Event};
 use super::handler::Events;
 use super::letters::{Cause, Letter, LetterBox};
-use super::subscription::{Exhausted, Stopper};
+use super::parked::ParkedKeys;
+use super::state::Condition;
+use super::subscription::Exhausted;
 use crate::envelope::Envelope;
 use crate::lanes::{Disposition, Failure, Handler, Job, Jobs, Outcome};
+use crate::record::Record;
 use crate::topic::Topic;
 use crate::trace;
 
@@ -27,46 +30,16 @@ const RELEASED_AT_ONCE: usize = 256;
 
 /// Everything that happens to the events of one subscription.
 pub(super) struct Domain<H> {
-    pub(super) bus: Arc<Shared>,
+    /// The lanes hold us and the bus holds the lanes, so we do not hold the bus.
+    pub(super) bus: Weak<Shared>,
     pub(super) topic: Topic,
     pub(super) group: Arc<str>,
     pub(super) handler: H,
     pub(super) exhausted: Exhausted,
-    pub(super) dead: Arc<LetterBox>,
-    pub(super) parked: Arc<LetterBox>,
     pub(super) parked_keys: ParkedKeys,
     pub(super) dedup: Option<Dedup>,
-    pub(super) stopper: Arc<Stopper>,
+    pub(super) condition: Arc<Condition>,
     pub(super) figures: Arc<Figures>,
-}
-
-/// The keys of a subscription that are parked.
-#[derive(Debug, Default)]
-pub(super) struct ParkedKeys(Mutex<HashSet<SmolStr>>);
-
-impl ParkedKeys {
-    pub(super) fn new(keys: HashSet<SmolStr>) -> Self {
-        Self(Mutex::new(keys))
-    }
-
-    fn contains(&self, key: &str) -> bool {
-        let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        !keys.is_empty() && keys.contains(key)
-    }
-
-    fn insert(&self, key: &str) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(SmolStr::new(key));
-    }
-
-    fn remove(&self, key: &str) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
-    }
 }
 
 /// What a subscription has done.
@@ -85,11 +58,13 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
     }
 
     async fn handle(&self, jobs: Jobs<'_, Delivery>) -> Result<(), Failure> {
-        let result = self.handle_all(jobs).await;
-        if result.is_err() {
-            self.figures.failed.fetch_add(1, Ordering::Relaxed);
-        }
-        result
+        let attempt = Attempt {
+            figures: &self.figures,
+            condition: &self.condition,
+        };
+        self.handle_all(jobs).await?;
+        attempt.succeeded();
+        Ok(())
     }
 
     async fn exhausted(
@@ -102,24 +77,20 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
             // The request is spent; the key stays parked.
             (Content::Release, _) => Ok(Disposition::Parked),
             (Content::Event(_), Exhausted::Stop) => {
-                self.stopper.stop(format!(
+                self.condition.stop(format!(
                     "event at partition {}, offset {} failed {attempts} times: {failure}",
                     delivery.partition.number, delivery.offset
                 ));
                 Err(Failure::new("the subscription stops here"))
             }
             (Content::Event(_), Exhausted::ParkKey) => {
-                // The key first: whatever of it comes next must not be handled.
-                self.parked_keys.insert(delivery.key().unwrap_or_default());
-                self.put_aside(&self.parked, delivery, failure, attempts)
-                    .await?;
-                self.figures.parked.fetch_add(1, Ordering::Relaxed);
+                self.park(delivery, failure, attempts).await?;
                 Ok(Disposition::Parked)
             }
             // What cannot be decoded has no key to park.
             _ => {
-                self.put_aside(&self.dead, delivery, failure, attempts)
-                    .await?;
+                let dead = self.bus()?.dead(self.topic.name());
+                self.put_aside(&dead, delivery, failure, attempts).await?;
                 self.figures.dead.fetch_add(1, Ordering::Relaxed);
                 Ok(Disposition::DeadLettered)
             }
@@ -150,7 +121,11 @@ impl<H: Events> Domain<H> {
                     self.call(std::mem::take(&mut events), done).await?;
                     done = index;
                     match other {
-                        Content::Event(_) => self.park_behind(delivery).await,
+                        // A later event of a parked key follows it.
+                        Content::Event(_) => {
+                            let reason = Failure::new("an earlier event of its key is parked");
+                            self.park(delivery, &reason, 0).await
+                        }
                         Content::Undecodable(reason) => Err(Failure::fatal(reason)),
                         Content::Release => self.release(delivery, jobs).await,
                         Content::Message => Err(Failure::fatal("a message in a domain topic")),
@@ -161,6 +136,12 @@ impl<H: Events> Domain<H> {
             done = index + 1;
         }
         self.call(events, done).await
+    }
+
+    fn bus(&self) -> Result<Arc<Shared>, Failure> {
+        self.bus
+            .upgrade()
+            .ok_or_else(|| Failure::new("the bus is gone"))
     }
 
     fn goes_aside(&self, delivery: &Delivery) -> bool {
@@ -174,9 +155,6 @@ impl<H: Events> Domain<H> {
         envelope: Arc<Envelope>,
         jobs: Jobs<'_, Delivery>,
     ) -> Event {
-        let trace = trace::TraceParent::from_headers(&delivery.record.headers)
-            .ok()
-            .flatten();
         Event {
             envelope,
             context: Context {
@@ -186,7 +164,7 @@ impl<H: Events> Domain<H> {
                 epoch: delivery.partition.epoch,
                 attempt: jobs.attempt(),
                 deadline: jobs.time_limit().map(|limit| Instant::now() + limit),
-                trace,
+                trace: trace_of(&delivery.record),
                 record: delivery.record.clone(),
             },
         }
@@ -195,21 +173,17 @@ impl<H: Events> Domain<H> {
     /// Calls the user's handler with the events that it has not seen. A failure is told in terms of
     /// the whole attempt, of which `done_before` jobs came before these events.
     async fn call(&self, events: Vec<Event>, done_before: usize) -> Result<(), Failure> {
-        let mut places = Vec::with_capacity(events.len());
-        let mut unseen = Vec::with_capacity(events.len());
+        let count = events.len();
+        let mut places = Vec::with_capacity(count);
+        let mut unseen: Vec<Event> = Vec::with_capacity(count);
         for (place, event) in events.into_iter().enumerate() {
-            if self
-                .dedup
-                .as_ref()
-                .is_some_and(|dedup| dedup.has_seen(event.event_id()))
-            {
-                self.figures.deduplicated.fetch_add(1, Ordering::Relaxed);
-            } else {
+            if !self.is_repeated(&event, &unseen) {
                 places.push(place);
                 unseen.push(event);
             }
         }
         let Some(first) = unseen.first() else {
+            self.count(0, count);
             return Ok(());
         };
         let ids: Vec<SmolStr> = match &self.dedup {
@@ -226,17 +200,38 @@ impl<H: Events> Domain<H> {
         let trace = first.context.trace;
         let handling = self.handler.handle(unseen).instrument(span);
         let result = trace::within(trace, handling).await;
-        let handled = match &result {
-            Ok(()) => places.len(),
-            Err(failure) => failure.done().min(places.len() - 1),
+        // How many of the unseen were handled, and how many of all are done by that.
+        let (handled, done) = match &result {
+            Ok(()) => (places.len(), count),
+            Err(failure) => {
+                let handled = failure.done().min(places.len() - 1);
+                (handled, places[handled])
+            }
         };
-        self.figures
-            .handled
-            .fetch_add(handled as u64, Ordering::Relaxed);
+        self.count(handled, done - handled);
         if let Some(dedup) = &self.dedup {
             ids.iter().take(handled).for_each(|id| dedup.remember(id));
         }
-        result.map_err(|failure| failure.after(done_before + places[handled]))
+        result.map_err(|failure| failure.after(done_before + done))
+    }
+
+    /// Whether the event was handled lately, or comes twice in this batch.
+    fn is_repeated(&self, event: &Event, batch: &[Event]) -> bool {
+        let Some(dedup) = &self.dedup else {
+            return false;
+        };
+        let id = event.event_id();
+        dedup.has_seen(id) || batch.iter().any(|other| other.event_id() == id)
+    }
+
+    fn count(&self, handled: usize, deduplicated: usize) {
+        let figures = &self.figures;
+        figures.handled.fetch_add(handled as u64, Ordering::Relaxed);
+        if deduplicated > 0 {
+            figures
+                .deduplicated
+                .fetch_add(deduplicated as u64, Ordering::Relaxed);
+        }
     }
 
     async fn put_aside(
@@ -256,11 +251,21 @@ impl<H: Events> Domain<H> {
         Ok(letters.put(&delivery.record, &cause).await?)
     }
 
-    /// A later event of a parked key follows it.
-    async fn park_behind(&self, delivery: &Delivery) -> Result<(), Failure> {
-        let reason = Failure::new("an earlier event of its key is parked");
-        self.put_aside(&self.parked, delivery, &reason, 0).await?;
-        self.figures.parked.fetch_add(1, Ordering::Relaxed);
+    async fn park(
+        &self,
+        delivery: &Delivery,
+        reason: &Failure,
+        attempts: u32,
+    ) -> Result<(), Failure> {
+        let key = delivery.key().unwrap_or_default();
+        let place = (delivery.partition.number, delivery.offset);
+        // The key first: whatever of it comes next must not be handled.
+        if self.parked_keys.hold(key, place) {
+            let parked = self.bus()?.parked(self.topic.name());
+            self.put_aside(&parked, delivery, reason, attempts).await?;
+            self.parked_keys.parked(key, place);
+            self.figures.parked.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -271,41 +276,93 @@ impl<H: Events> Domain<H> {
         if !self.parked_keys.contains(key) {
             return Ok(());
         }
+        let began = Instant::now();
+        let bus = self.bus()?;
+        let parked = bus.parked(self.topic.name());
         let of_key =
             |letter: &Letter| *letter.group == *self.group && letter.key.as_deref() == Some(key);
         // One more than is handled now, to see whether that is all.
-        let letters = self.parked.list(RELEASED_AT_ONCE + 1, of_key).await?;
-        let all = letters.len() <= RELEASED_AT_ONCE;
-        for letter in letters.into_iter().take(RELEASED_AT_ONCE) {
+        let letters = parked.list(RELEASED_AT_ONCE + 1, of_key).await?;
+        for (done, letter) in letters.into_iter().enumerate() {
+            let late = |limit: Duration| began.elapsed() > limit / 2;
+            if done == RELEASED_AT_ONCE || done > 0 && jobs.time_limit().is_some_and(late) {
+                return self.release_again(&bus, key).await;
+            }
             let id = letter.id;
-            let envelope = Envelope::decode(letter.record.payload.clone())
-                .map_err(|error| Failure::fatal(error.to_string()))?;
-            let (partition, offset) = letter.origin;
-            let event = Event {
-                envelope: Arc::new(envelope),
-                context: Context {
-                    topic: self.topic.name().clone(),
-                    partition: u32::try_from(partition).unwrap_or_default(),
-                    offset,
-                    epoch: request.partition.epoch,
-                    attempt: jobs.attempt(),
-                    deadline: jobs.time_limit().map(|limit| Instant::now() + limit),
-                    trace: trace::TraceParent::from_headers(&letter.record.headers)
-                        .ok()
-                        .flatten(),
-                    record: Arc::new(letter.record),
-                },
-            };
-            self.call(vec![event], 0).await?;
-            self.parked.settle(&[id]).await?;
+            let event = self.parked_event(letter, request, jobs, began)?;
+            match self.call(vec![event], 0).await {
+                // It has its attempts for itself, like any other event.
+                Err(_) if done > 0 => {
+                    self.figures.failed.fetch_add(1, Ordering::Relaxed);
+                    return self.release_again(&bus, key).await;
+                }
+                result => result?,
+            }
+            parked.settle(&[id]).await?;
         }
-        if all {
-            self.parked_keys.remove(key);
-        } else {
-            self.bus
-                .append(&self.topic, release_request(&self.group, key))
-                .await?;
-        }
+        self.parked_keys.remove(key);
         Ok(())
+    }
+
+    async fn release_again(&self, bus: &Shared, key: &str) -> Result<(), Failure> {
+        let request = release_request(&self.group, key);
+        Ok(bus.append(&self.topic, request).await?)
+    }
+
+    fn parked_event(
+        &self,
+        letter: Letter,
+        request: &Delivery,
+        jobs: Jobs<'_, Delivery>,
+        began: Instant,
+    ) -> Result<Event, Failure> {
+        let envelope = match Content::of(&letter.record) {
+            Content::Event(envelope) => envelope,
+            Content::Undecodable(reason) => return Err(Failure::fatal(reason)),
+            Content::Release | Content::Message => {
+                return Err(Failure::fatal("a parked record that is no event"));
+            }
+        };
+        let (partition, offset) = letter.origin;
+        Ok(Event {
+            envelope,
+            context: Context {
+                topic: self.topic.name().clone(),
+                partition: u32::try_from(partition).unwrap_or_default(),
+                offset,
+                epoch: request.partition.epoch,
+                attempt: jobs.attempt(),
+                deadline: jobs.time_limit().map(|limit| began + limit),
+                trace: trace_of(&letter.record),
+                record: Arc::new(letter.record),
+            },
+        })
+    }
+}
+
+fn trace_of(record: &Record) -> Option<trace::TraceParent> {
+    trace::TraceParent::from_headers(&record.headers)
+        .ok()
+        .flatten()
+}
+
+/// An attempt that failed unless it says otherwise: one that panics or is over its time limit has no
+/// other way to tell.
+struct Attempt<'a> {
+    figures: &'a Figures,
+    condition: &'a Condition,
+}
+
+impl Attempt<'_> {
+    fn succeeded(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.condition.is_closing() {
+            self.figures.failed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }

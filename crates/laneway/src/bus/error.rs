@@ -28,16 +28,26 @@ pub enum Error {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// A topic is for domain events or for plain messages, not for both.
-    #[error("topic {topic} is a {is} topic: use {} for it", for_kind(*.is))]
+    #[error("topic {topic} is a {is} topic, not a {used_as} topic: use {} for it", for_kind(*.is))]
     WrongKind {
         /// The topic.
         topic: TopicName,
         /// What it is.
         is: Kind,
+        /// What it was taken for.
+        used_as: Kind,
     },
     /// Topics for dead letters and parked events belong to their topic.
     #[error("{0} belongs to {base}: use dead_letters or parked of that topic", base = .0.base())]
     Reserved(TopicName),
+    /// A group cannot be called that.
+    #[error(
+        "group {group:?} cannot be a name: give 1 to 255 visible ASCII characters without @, not beginning with laneway-"
+    )]
+    Group {
+        /// What was given.
+        group: String,
+    },
     /// A group handles a topic in one place.
     #[error(
         "topic {topic} already has a subscription of group {group}: close that one first, or use another group"

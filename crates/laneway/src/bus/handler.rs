@@ -15,49 +15,46 @@ pub trait EventHandler: Send + Sync + 'static {
     fn handle(&self, event: Event) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// Handles domain events of one aggregate, several at once.
+/// Handles domain events of one aggregate, several at once. Closures are handlers too.
 pub trait EventBatchHandler: Send + Sync + 'static {
     /// Handles events of one aggregate, in order. If it fails, it can say by [`Failure::after`] how
     /// many it has done; the next one is then tried alone.
     fn handle(&self, events: Vec<Event>) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// Handles plain messages.
+/// Handles plain messages. Closures are handlers too.
 pub trait MessageHandler: Send + Sync + 'static {
     /// Handles one message. A failure is counted and reported; the message does not come again.
     fn handle(&self, message: Message) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// A handler made of a closure.
-pub(super) struct FromFn<F>(pub(super) F);
-
-impl<F, Fut> EventHandler for FromFn<F>
+impl<F, Fut> EventHandler for F
 where
     F: Fn(Event) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Failure>> + Send,
 {
     fn handle(&self, event: Event) -> impl Future<Output = Result<(), Failure>> + Send {
-        self.0(event)
+        self(event)
     }
 }
 
-impl<F, Fut> EventBatchHandler for FromFn<F>
+impl<F, Fut> EventBatchHandler for F
 where
     F: Fn(Vec<Event>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Failure>> + Send,
 {
     fn handle(&self, events: Vec<Event>) -> impl Future<Output = Result<(), Failure>> + Send {
-        self.0(events)
+        self(events)
     }
 }
 
-impl<F, Fut> MessageHandler for FromFn<F>
+impl<F, Fut> MessageHandler for F
 where
     F: Fn(Message) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Failure>> + Send,
 {
     fn handle(&self, message: Message) -> impl Future<Output = Result<(), Failure>> + Send {
-        self.0(message)
+        self(message)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::subscription::{State, SubscriptionFigures};
+use super::handle::SubscriptionFigures;
+use super::state::State;
 use crate::lanes::{WorkerState, WorkerStats};
 use crate::topic::TopicName;
 

@@ -4,6 +4,7 @@
 //! body and what happened in headers. One that was replayed or dropped is settled by a group that the
 //! bus keeps for the purpose, which every broker can do; nothing has to be deleted from a log.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use smol_str::SmolStr;
@@ -11,6 +12,7 @@ use tokio::sync::Mutex;
 
 use super::error::Error;
 use super::marks;
+use super::patience::Patience;
 use crate::broker::embedded::now_ms;
 use crate::broker::{Broker, BrokerError};
 use crate::record::{Delivered, Record};
@@ -78,21 +80,38 @@ pub(super) struct Cause<'a> {
 /// The letters of one topic, of one kind.
 pub(super) struct LetterBox {
     broker: Arc<dyn Broker>,
+    patience: Patience,
     /// The topic that they come from.
     origin: TopicName,
     /// The topic that they are in.
     topic: TopicName,
     /// What is gone; loaded when it is first needed, and locked for every change.
-    gone: Mutex<Option<Tracker>>,
+    gone: Mutex<Option<Gone>>,
+    /// Held while letters are replayed: two that do so at once would replay them twice.
+    pub(super) replaying: Mutex<()>,
+}
+
+/// Which letters are gone.
+struct Gone {
+    tracker: Tracker,
+    /// One past the last letter that the tracker has heard of.
+    next: u64,
 }
 
 impl LetterBox {
-    pub(super) fn new(broker: Arc<dyn Broker>, origin: TopicName, topic: TopicName) -> Self {
+    pub(super) fn new(
+        broker: Arc<dyn Broker>,
+        patience: Patience,
+        origin: TopicName,
+        topic: TopicName,
+    ) -> Self {
         Self {
             broker,
+            patience,
             origin,
             topic,
             gone: Mutex::default(),
+            replaying: Mutex::default(),
         }
     }
 
@@ -110,27 +129,29 @@ impl LetterBox {
             headers,
             ..record.clone()
         };
-        match self
-            .broker
-            .publish(&self.topic, 0, vec![letter.clone()])
-            .await
-        {
-            Err(BrokerError::UnknownTopic(_)) => {
+        match self.publish(letter.clone()).await {
+            Err(Error::Broker(BrokerError::UnknownTopic(_))) => {
                 self.declare().await?;
-                self.broker.publish(&self.topic, 0, vec![letter]).await?;
+                self.publish(letter).await
             }
-            result => {
-                result?;
-            }
+            result => result,
         }
+    }
+
+    async fn publish(&self, letter: Record) -> Result<(), Error> {
+        let publishing = self.broker.publish(&self.topic, 0, vec![letter]);
+        self.patience
+            .with("putting a record aside", publishing)
+            .await?;
         Ok(())
     }
 
     async fn declare(&self) -> Result<(), Error> {
         let topic = Topic::beside(self.topic.clone());
-        self.broker
-            .declare(&topic, Strategy::CreateOnly, Growth::Refused)
-            .await?;
+        let declaring = self
+            .broker
+            .declare(&topic, Strategy::CreateOnly, Growth::Refused);
+        self.patience.with("declaring a topic", declaring).await?;
         Ok(())
     }
 
@@ -140,46 +161,58 @@ impl LetterBox {
         most: usize,
         mut wanted: impl FnMut(&Letter) -> bool,
     ) -> Result<Vec<Letter>, Error> {
-        let mut gone = self.gone.lock().await;
-        let position = self.tracker(&mut gone).await?.position();
-        drop(gone);
         let mut letters = Vec::new();
-        let mut at = position.low();
-        while letters.len() < most {
-            let records = match self.broker.peek(&self.topic, 0, at, CHUNK).await {
-                Err(BrokerError::UnknownTopic(_)) => break,
-                records => records?,
-            };
-            let Some(last) = records.last() else {
-                break;
-            };
-            at = last.offset + 1;
-            letters.extend(
-                records
-                    .iter()
-                    .filter(|delivered| !position.is_done(delivered.offset))
-                    .map(Letter::read)
-                    .filter(&mut wanted),
-            );
+        if most == 0 {
+            return Ok(letters);
         }
-        letters.truncate(most);
+        self.visit(|letter| {
+            if wanted(&letter) {
+                letters.push(letter);
+            }
+            if letters.len() == most {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+        .await?;
         Ok(letters)
     }
 
-    /// Says that letters have been dealt with; durable when it resolves.
+    /// Shows the letters that are not gone, oldest first, for as long as the visitor wants.
+    pub(super) async fn visit(
+        &self,
+        mut visitor: impl FnMut(Letter) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let position = self.position().await?;
+        let mut at = position.low();
+        loop {
+            let records = self.peek(at).await?;
+            let Some(last) = records.last() else {
+                return Ok(());
+            };
+            at = last.offset + 1;
+            for delivered in &records {
+                if !position.is_done(delivered.offset)
+                    && visitor(Letter::read(delivered)).is_break()
+                {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Says that letters have been dealt with; kept when it resolves.
     pub(super) async fn settle(&self, ids: &[u64]) -> Result<(), Error> {
         let mut gone = self.gone.lock().await;
-        let tracker = self.tracker(&mut gone).await?;
+        let Gone { tracker, next } = self.load(&mut gone).await?;
         // A tracker knows what was delivered to it; what came since is delivered now.
         loop {
-            let from = tracker.low() + tracker.span() as u64;
-            let records = match self.broker.peek(&self.topic, 0, from, CHUNK).await {
-                Err(BrokerError::UnknownTopic(_)) => return Ok(()),
-                records => records?,
-            };
-            if records.is_empty() {
+            let records = self.peek(*next).await?;
+            let Some(last) = records.last() else {
                 break;
-            }
+            };
+            *next = last.offset + 1;
             for delivered in records {
                 tracker.deliver(delivered.offset);
             }
@@ -187,19 +220,43 @@ impl LetterBox {
         for id in ids {
             tracker.done(*id);
         }
-        let position = tracker.position();
-        self.broker.commit(&self.topic, 0, GROUP, position).await?;
-        Ok(())
+        let committing = self
+            .broker
+            .commit(&self.topic, 0, GROUP, tracker.position());
+        match self.patience.with("settling letters", committing).await {
+            // There are no letters.
+            Err(Error::Broker(BrokerError::UnknownTopic(_))) => Ok(()),
+            result => result,
+        }
     }
 
-    async fn tracker<'a>(&self, gone: &'a mut Option<Tracker>) -> Result<&'a mut Tracker, Error> {
-        if gone.is_none() {
-            let position = match self.broker.position(&self.topic, 0, GROUP).await {
-                Err(BrokerError::UnknownTopic(_)) => None,
-                position => position?,
-            };
-            *gone = Some(Tracker::resume(position.unwrap_or_else(|| Position::at(0))));
+    /// What is gone.
+    pub(super) async fn position(&self) -> Result<Position, Error> {
+        let mut gone = self.gone.lock().await;
+        Ok(self.load(&mut gone).await?.tracker.position())
+    }
+
+    async fn peek(&self, from: u64) -> Result<Vec<Delivered>, Error> {
+        let peeking = self.broker.peek(&self.topic, 0, from, CHUNK);
+        match self.patience.with("reading letters", peeking).await {
+            Err(Error::Broker(BrokerError::UnknownTopic(_))) => Ok(Vec::new()),
+            records => records,
         }
-        gone.as_mut().ok_or(Error::Closed)
+    }
+
+    async fn load<'a>(&self, gone: &'a mut Option<Gone>) -> Result<&'a mut Gone, Error> {
+        if let Some(gone) = gone {
+            return Ok(gone);
+        }
+        let asking = self.broker.position(&self.topic, 0, GROUP);
+        let position = match self.patience.with("reading letters", asking).await {
+            Err(Error::Broker(BrokerError::UnknownTopic(_))) => None,
+            position => position?,
+        };
+        let position = position.unwrap_or_else(|| Position::at(0));
+        Ok(gone.insert(Gone {
+            next: position.low(),
+            tracker: Tracker::resume(position),
+        }))
     }
 }

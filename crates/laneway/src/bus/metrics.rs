@@ -19,8 +19,10 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::subscription::{Inner, State};
-use super::{Bus, Shared, lock, read};
+use super::handle::Inner;
+use super::shared::lock;
+use super::state::State;
+use super::{Bus, Shared};
 use crate::broker::Lag;
 use crate::lanes::{Histogram, Latency};
 use crate::topic::TopicName;
@@ -125,7 +127,7 @@ async fn keep_asking(bus: Weak<Shared>, asked: Weak<Mutex<Answers>>) {
             return;
         };
         let bus = Bus { shared };
-        if bus.check_open().is_err() {
+        if bus.shared.check_open().is_err() {
             // What was true then says nothing now.
             *lock(&asked) = Answers::default();
             return;
@@ -140,7 +142,7 @@ async fn ask(bus: &Bus) -> Answers {
         broker_up: Some(bus.health().await.broker.is_none()),
         backlog: Vec::new(),
     };
-    for subscription in bus.shared.live_subscriptions() {
+    for subscription in bus.shared.subscriptions() {
         let (topic, group) = (&subscription.flow.topic, &subscription.flow.group);
         match bus.backlog(topic.as_str(), group).await {
             Ok(lags) => answers.backlog.push((topic.clone(), group.clone(), lags)),
@@ -166,15 +168,14 @@ impl Collector for Figures {
         // Once for each name, with all labels: that is what the format asks for.
         if let Some(bus) = self.bus.upgrade() {
             encode_publishes(&mut encoder, &bus)?;
-            encode_subscriptions(&mut encoder, &bus.live_subscriptions())?;
+            encode_subscriptions(&mut encoder, &bus.subscriptions())?;
         }
         encode_answers(&mut encoder, &lock(&self.asked))
     }
 }
 
 fn encode_publishes(encoder: &mut DescriptorEncoder<'_>, bus: &Shared) -> fmt::Result {
-    let mut topics: Vec<_> = read(&bus.topics).values().cloned().collect();
-    topics.sort_by(|a, b| a.topic.name().as_str().cmp(b.topic.name().as_str()));
+    let topics = bus.all_known();
     let labelled = |value: fn(&Publishes) -> u64| {
         topics.iter().map(move |known| {
             let labels = Labels::new(known.topic.name().as_str());
@@ -265,7 +266,7 @@ fn encode_subscriptions(
         .iter()
         .zip(&figures)
         .flat_map(|(subscription, (labels, _))| {
-            let current = name_of(&subscription.stopper.state());
+            let current = name_of(&subscription.flow.condition.state());
             STATES.map(|state| (labels.state(state), f64::from(u8::from(state == current))))
         });
     gauges(
@@ -279,7 +280,10 @@ fn encode_subscriptions(
         .iter()
         .zip(&figures)
         .filter_map(|(subscription, (labels, _))| {
-            Some((*labels, subscription.stopper.since_commit()?.as_secs_f64()))
+            Some((
+                *labels,
+                subscription.flow.condition.since_commit()?.as_secs_f64(),
+            ))
         });
     gauges(
         encoder,

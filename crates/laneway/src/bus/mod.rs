@@ -4,66 +4,72 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `mod` | [`Bus`] and its builder: open, publish, topics, close |
-//! | `subscription` | how a subscription is asked for, and the handle to it |
+//! | `mod` | [`Bus`]: open, topics, health, close |
+//! | `builder`, `shared` | how it is set up, what its parts share |
+//! | `publish` | publishing |
+//! | `subscription`, `handle` | how a subscription is asked for, and the handle to it |
 //! | `handler` | what users write |
 //! | `event` | what their handlers get |
 //! | `pump` | from the broker to the lanes, and the commits back |
 //! | `delivery` | a record on the lanes, and what is settled of its partition |
 //! | `domain`, `plain` | what happens to it there, by kind of topic |
-//! | `letters`, `aside`, `marks` | dead letters and parked events |
+//! | `letters`, `aside`, `parked`, `marks` | dead letters and parked events |
 //! | `rate`, `dedup` | options of a subscription |
-//! | `health`, `error` | how it is doing, what can go wrong |
+//! | `health`, `state`, `error` | how it is doing, what can go wrong |
+//! | `progress`, `unsettled` | what tests wait for |
 //! | `metrics` | the figures for Prometheus |
+//! | `patience` | the deadline of every call to the broker |
 
 mod aside;
+mod builder;
 mod dedup;
 mod delivery;
 mod domain;
 mod error;
 mod event;
+mod handle;
 mod handler;
 mod health;
 mod letters;
 mod marks;
 mod metrics;
+mod parked;
+mod patience;
 mod plain;
+mod progress;
+mod publish;
 mod pump;
 mod rate;
+mod shared;
+mod state;
 mod subscription;
+mod unsettled;
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use smol_str::SmolStr;
+use tokio::time::Instant;
 
 pub use self::aside::{DeadLetters, Parked};
+pub use self::builder::BusBuilder;
 pub use self::error::Error;
 pub use self::event::{Context, Event, Message, Outgoing};
+pub use self::handle::{Subscription, SubscriptionFigures};
 pub use self::handler::{EventBatchHandler, EventHandler, MessageHandler};
 pub use self::health::{Health, SubscriptionHealth};
 pub use self::letters::Letter;
 pub use self::rate::RateLimit;
-pub use self::subscription::{
-    Exhausted, State, Subscription, SubscriptionBuilder, SubscriptionFigures,
-};
+pub use self::state::State;
+pub use self::subscription::{Exhausted, SubscriptionBuilder};
 
-use self::letters::LetterBox;
-use self::metrics::Publishes;
-use self::rate::Limiter;
-use self::subscription::Place;
-use crate::broker::embedded::{Embedded, now_ms};
-use crate::broker::{Broker, Lag};
-use crate::envelope::Envelope;
-use crate::headers::Headers;
-use crate::lanes::{CloseReport, Drain, Engine, Failure, Options, StartError, TopicOptions};
-use crate::record::Record;
-use crate::topic::{Growth, Kind, Strategy, Topic, TopicName, partition_of};
-use crate::trace;
+use self::shared::{Known, Shared};
+pub(crate) use self::unsettled::Unsettled;
+use crate::broker::{BrokerError, Lag};
+use crate::lanes::{CloseReport, Drain, Engine, Failure};
+use crate::topic::{Growth, Kind, Strategy, Topic, TopicName};
 
 /// The group of a subscription that names none.
 const DEFAULT_GROUP: &str = "default";
@@ -100,30 +106,6 @@ pub struct Bus {
     shared: Arc<Shared>,
 }
 
-/// What the parts of a bus share.
-struct Shared {
-    broker: Arc<dyn Broker>,
-    engine: Engine,
-    lane_options: TopicOptions,
-    strategy: Strategy,
-    deadline: Duration,
-    limiter: Option<Limiter>,
-    topics: RwLock<HashMap<SmolStr, Arc<Known>>>,
-    letters: Mutex<HashMap<TopicName, Arc<LetterBox>>>,
-    places: Mutex<HashSet<(TopicName, String)>>,
-    /// Those that are not closed. They live here: a dropped handle does not end a subscription.
-    subscriptions: Mutex<Vec<Arc<subscription::Inner>>>,
-    round_robin: AtomicU32,
-    runtime: tokio::runtime::Handle,
-    closed: AtomicBool,
-}
-
-/// A topic as the broker has it, so that a publish need not ask.
-struct Known {
-    topic: Topic,
-    publishes: Arc<Publishes>,
-}
-
 /// Where a published record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
@@ -141,80 +123,6 @@ impl fmt::Debug for Bus {
     }
 }
 
-/// Sets up a [`Bus`]. See [`Bus::builder`].
-#[derive(Clone, Debug)]
-#[must_use = "end with open"]
-pub struct BusBuilder {
-    lanes: Options,
-    strategy: Strategy,
-    deadline: Duration,
-    rate: Option<RateLimit>,
-}
-
-impl BusBuilder {
-    /// The workers, and how lanes are kept.
-    pub fn lanes(mut self, lanes: Options) -> Self {
-        self.lanes = lanes;
-        self
-    }
-
-    /// What happens to topics that are declared or first used.
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// How long a call to the broker may take (30 s unless changed).
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// How fast may be published.
-    pub fn publish_rate(mut self, rate: RateLimit) -> Self {
-        self.rate = Some(rate);
-        self
-    }
-
-    /// Opens the bus.
-    ///
-    /// # Errors
-    /// When the address is unknown, the options make no sense, or the broker fails.
-    pub async fn open(self, url: &str) -> Result<Bus, Error> {
-        let broker: Arc<dyn Broker> = match url.split_once(':') {
-            Some(("memory", "")) => Arc::new(Embedded::in_memory().await?),
-            _ => {
-                return Err(Error::Address {
-                    url: url.to_owned(),
-                });
-            }
-        };
-        self.over(broker)
-    }
-
-    fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {
-        let lane_options = self.lanes.topic_options();
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
-        Ok(Bus {
-            shared: Arc::new(Shared {
-                broker,
-                engine: Engine::start(self.lanes)?,
-                lane_options,
-                strategy: self.strategy,
-                deadline: self.deadline,
-                limiter: self.rate.map(Limiter::new),
-                topics: RwLock::default(),
-                letters: Mutex::default(),
-                places: Mutex::default(),
-                subscriptions: Mutex::default(),
-                round_robin: AtomicU32::new(0),
-                runtime,
-                closed: AtomicBool::new(false),
-            }),
-        })
-    }
-}
-
 impl Bus {
     /// Opens a bus: `memory:` (gone with the process) or `file:DIRECTORY` (on disk).
     ///
@@ -226,83 +134,7 @@ impl Bus {
 
     /// Sets a bus up before it is opened.
     pub fn builder() -> BusBuilder {
-        BusBuilder {
-            lanes: Options::default(),
-            strategy: Strategy::default(),
-            deadline: Duration::from_secs(30),
-            rate: None,
-        }
-    }
-
-    /// Publishes a plain message. A topic that does not exist is declared as [`Topic::plain`].
-    ///
-    /// # Errors
-    /// When the topic is a domain topic, or the broker fails.
-    pub async fn publish(
-        &self,
-        topic: &str,
-        message: impl Into<Outgoing>,
-    ) -> Result<Receipt, Error> {
-        let known = self.known(topic, Kind::Plain).await?;
-        let partition = self.next_partition(&known.topic);
-        let record = outgoing(message.into());
-        self.append(&known, partition, vec![record]).await
-    }
-
-    /// Publishes plain messages together, in one partition each, in turn.
-    ///
-    /// # Errors
-    /// As [`publish`](Self::publish); some of them may have been published then.
-    pub async fn publish_batch(
-        &self,
-        topic: &str,
-        messages: impl IntoIterator<Item = Outgoing>,
-    ) -> Result<Vec<Receipt>, Error> {
-        let known = self.known(topic, Kind::Plain).await?;
-        let records = messages
-            .into_iter()
-            .map(|message| (self.next_partition(&known.topic), outgoing(message)))
-            .collect();
-        self.append_all(&known, records).await
-    }
-
-    /// Publishes a domain event; it is durable when this resolves. A topic that does not exist is
-    /// declared as [`Topic::domain`].
-    ///
-    /// # Errors
-    /// When the topic is a plain topic, or the broker fails.
-    pub async fn publish_envelope(
-        &self,
-        topic: &str,
-        envelope: &Envelope,
-    ) -> Result<Receipt, Error> {
-        let known = self.known(topic, Kind::Domain).await?;
-        let key = envelope.aggregate_id().as_bytes();
-        let partition = partition_of(key, known.topic.partitions());
-        self.append(&known, partition, vec![enveloped(envelope)])
-            .await
-    }
-
-    /// Publishes domain events together; events of one aggregate keep their order. All are durable
-    /// when this resolves.
-    ///
-    /// # Errors
-    /// As [`publish_envelope`](Self::publish_envelope); some of them may have been published then.
-    pub async fn publish_envelope_batch(
-        &self,
-        topic: &str,
-        envelopes: &[Envelope],
-    ) -> Result<Vec<Receipt>, Error> {
-        let known = self.known(topic, Kind::Domain).await?;
-        let partitions = known.topic.partitions();
-        let records = envelopes
-            .iter()
-            .map(|envelope| {
-                let key = envelope.aggregate_id().as_bytes();
-                (partition_of(key, partitions), enveloped(envelope))
-            })
-            .collect();
-        self.append_all(&known, records).await
+        BusBuilder::default()
     }
 
     /// Handles the plain messages of a topic by a closure: each once, on whatever worker is free.
@@ -359,13 +191,16 @@ impl Bus {
         strategy: Strategy,
         growth: Growth,
     ) -> Result<Topic, Error> {
-        self.check_open()?;
+        self.shared.check_open()?;
         if topic.name().reserved().is_some() {
             return Err(Error::Reserved(topic.name().clone()));
         }
         let declaring = self.shared.broker.declare(topic, strategy, growth);
-        let topic = self.within("declaring a topic", declaring).await??;
-        self.remember(topic.clone());
+        let topic = self.ask("declaring a topic", declaring).await?;
+        // Under this strategy the answer does not mean that it exists.
+        if strategy != Strategy::Skip {
+            self.shared.remember(topic.clone());
+        }
         Ok(topic)
     }
 
@@ -374,9 +209,9 @@ impl Bus {
     /// # Errors
     /// When the broker fails.
     pub async fn topics(&self) -> Result<Vec<Topic>, Error> {
-        self.check_open()?;
-        let topics = self.shared.broker.topics();
-        Ok(self.within("listing topics", topics).await??)
+        self.shared.check_open()?;
+        self.ask("listing topics", self.shared.broker.topics())
+            .await
     }
 
     /// A topic as it is; `None` if it does not exist.
@@ -384,23 +219,34 @@ impl Bus {
     /// # Errors
     /// When the name cannot be one, or the broker fails.
     pub async fn describe(&self, topic: &str) -> Result<Option<Topic>, Error> {
-        self.check_open()?;
+        self.shared.check_open()?;
         let name = TopicName::new(topic)?;
         let describing = self.shared.broker.describe(&name);
-        Ok(self.within("describing a topic", describing).await??)
+        self.ask("describing a topic", describing).await
     }
 
-    /// Deletes a topic, its records, and what its groups have settled.
+    /// Deletes a topic, its records, its dead letters and parked events, and what its groups have
+    /// settled.
     ///
     /// # Errors
-    /// When it does not exist, or the broker fails.
+    /// When it does not exist, is subscribed to, or the broker fails.
     pub async fn delete(&self, topic: &str) -> Result<(), Error> {
-        self.check_open()?;
+        self.shared.check_open()?;
         let name = TopicName::new(topic)?;
+        if name.reserved().is_some() {
+            return Err(Error::Reserved(name));
+        }
         let deleting = self.shared.broker.delete(&name);
-        self.within("deleting a topic", deleting).await??;
-        write(&self.shared.topics).remove(name.as_str());
-        lock(&self.shared.letters).retain(|letters, _| letters.base() != name.base());
+        self.ask("deleting a topic", deleting).await?;
+        // A topic of the same name that comes later must not begin with keys that are parked.
+        for beside in [name.dead(), name.parked()] {
+            let deleting = self.shared.broker.delete(&beside);
+            match self.ask("deleting a topic", deleting).await {
+                Ok(()) | Err(Error::Broker(BrokerError::UnknownTopic(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.shared.forget(&name);
         Ok(())
     }
 
@@ -435,33 +281,27 @@ impl Bus {
     /// # Errors
     /// When the topic does not exist, or the broker fails.
     pub async fn backlog(&self, topic: &str, group: &str) -> Result<Vec<Lag>, Error> {
-        self.check_open()?;
+        self.shared.check_open()?;
         let name = TopicName::new(topic)?;
         let asking = self.shared.broker.lag(&name, group);
-        Ok(self.within("asking for the backlog", asking).await??)
+        self.ask("asking for the backlog", asking).await
     }
 
     /// How the bus is doing.
     pub async fn health(&self) -> Health {
-        let broker = match self
-            .within("asking the broker", self.shared.broker.health())
-            .await
-        {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(error) => Some(error.to_string()),
-        };
+        let asking = self.shared.broker.health();
+        let broker = self.ask("asking the broker", asking).await;
         let mut health = Health {
-            broker,
+            broker: broker.err().map(|error| error.to_string()),
             subscriptions: self
                 .shared
-                .live_subscriptions()
+                .subscriptions()
                 .iter()
                 .map(|subscription| SubscriptionHealth {
                     topic: subscription.flow.topic.clone(),
                     group: subscription.flow.group.to_string(),
-                    state: subscription.stopper.state(),
-                    since_commit: subscription.stopper.since_commit(),
+                    state: subscription.flow.condition.state(),
+                    since_commit: subscription.flow.condition.since_commit(),
                     figures: subscription.figures(),
                 })
                 .collect(),
@@ -479,15 +319,24 @@ impl Bus {
     }
 
     /// Closes the subscriptions within the deadline, commits, and lets the broker go. Answers what
-    /// was left; it comes again when the bus is opened the next time.
+    /// was left; it comes again when the bus is opened the next time. A caller that gives up does
+    /// not stop it.
     ///
     /// # Errors
-    /// When the broker fails; the bus is closed then all the same.
+    /// When the bus is closed already, or the broker fails; the bus is closed then all the same.
     pub async fn close(&self, deadline: Duration) -> Result<CloseReport, Error> {
         if self.shared.closed.swap(true, Ordering::SeqCst) {
             return Err(Error::Closed);
         }
-        let subscriptions = self.shared.live_subscriptions();
+        let bus = self.clone();
+        let closing = tokio::spawn(async move { bus.close_here(deadline).await });
+        // An error means that the runtime goes down, and everything with it.
+        closing.await.unwrap_or(Err(Error::Closed))
+    }
+
+    async fn close_here(&self, deadline: Duration) -> Result<CloseReport, Error> {
+        let until = Instant::now() + deadline;
+        let subscriptions = self.shared.subscriptions();
         let closing = subscriptions
             .iter()
             .map(|subscription| subscription.close(deadline));
@@ -495,23 +344,18 @@ impl Bus {
         for closed in futures_util::future::join_all(closing).await {
             report.left.extend(closed.left);
         }
-        let rest = self.shared.engine.close(Drain::Running, deadline).await;
-        report.left.extend(rest.left);
-        let closing = self.shared.broker.close();
-        self.within("closing the broker", closing).await??;
+        // What is left of them was told already.
+        let rest = until.saturating_duration_since(Instant::now());
+        self.shared.engine.close(Drain::Running, rest).await;
+        self.ask("closing the broker", self.shared.broker.close())
+            .await?;
         Ok(report)
     }
 
     /// The topic, declared by its first use if need be; an error if it is of the other kind.
-    async fn topic_of_kind(&self, name: &str, kind: Kind) -> Result<Topic, Error> {
-        Ok(self.known(name, kind).await?.topic.clone())
-    }
-
-    /// The same, with what is counted of it.
     async fn known(&self, name: &str, kind: Kind) -> Result<Arc<Known>, Error> {
-        self.check_open()?;
-        let known = read(&self.shared.topics).get(name).cloned();
-        let known = match known {
+        self.shared.check_open()?;
+        let known = match self.shared.known(name) {
             Some(known) => known,
             None => self.first_use(name, kind).await?,
         };
@@ -521,200 +365,42 @@ impl Bus {
             Err(Error::WrongKind {
                 topic: known.topic.name().clone(),
                 is: known.topic.kind(),
+                used_as: kind,
             })
         }
     }
 
     async fn first_use(&self, name: &str, kind: Kind) -> Result<Arc<Known>, Error> {
         let name = TopicName::new(name)?;
-        let describing = self.shared.broker.describe(&name);
-        if let Some(topic) = self.within("describing a topic", describing).await?? {
-            return Ok(self.remember(topic));
+        // A handler of dead letters that fails would make more of them without end.
+        if name.reserved().is_some() {
+            return Err(Error::Reserved(name));
+        }
+        if let Some(topic) = self.describe(name.as_str()).await? {
+            return Ok(self.shared.remember(topic));
         }
         let topic = match kind {
             Kind::Domain => Topic::domain(name.as_str()),
             Kind::Plain => Topic::plain(name.as_str()),
         };
         let topic = self.declare(&topic.build()?).await?;
-        Ok(self.remember(topic))
+        let known = self.shared.known(name.as_str());
+        Ok(known.unwrap_or_else(|| Arc::new(Known::new(topic))))
     }
 
     async fn existing(&self, name: &str) -> Result<Topic, Error> {
         let name = TopicName::new(name)?.base();
         self.describe(name.as_str())
             .await?
-            .ok_or_else(|| crate::broker::BrokerError::UnknownTopic(name).into())
+            .ok_or_else(|| BrokerError::UnknownTopic(name).into())
     }
 
-    fn remember(&self, topic: Topic) -> Arc<Known> {
-        let mut topics = write(&self.shared.topics);
-        let name = SmolStr::new(topic.name().as_str());
-        // A topic that is declared again goes on counting.
-        let publishes = topics.get(&name).map(|known| known.publishes.clone());
-        let known = Arc::new(Known {
-            topic,
-            publishes: publishes.unwrap_or_default(),
-        });
-        topics.insert(name, known.clone());
-        known
-    }
-
-    fn next_partition(&self, topic: &Topic) -> u32 {
-        self.shared.round_robin.fetch_add(1, Ordering::Relaxed) % topic.partitions().get()
-    }
-
-    async fn append(
+    /// Asks the broker, with the deadline of the bus.
+    async fn ask<T, E: Into<Error>>(
         &self,
-        known: &Known,
-        partition: u32,
-        records: Vec<Record>,
-    ) -> Result<Receipt, Error> {
-        if let Some(limiter) = &self.shared.limiter {
-            let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
-            self.within("waiting for the rate limit", limiter.turns(count))
-                .await?;
-        }
-        let count = records.len() as u64;
-        let begun = Instant::now();
-        let publishing = self
-            .shared
-            .broker
-            .publish(known.topic.name(), partition, records);
-        let offset = match self.within("publishing", publishing).await {
-            Ok(result) => result.map_err(Error::from),
-            Err(error) => Err(error),
-        };
-        known.publishes.count(count, begun.elapsed(), &offset);
-        Ok(Receipt {
-            partition,
-            offset: offset?,
-        })
+        doing: &'static str,
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Error> {
+        self.shared.patience.with(doing, call).await
     }
-
-    /// Partitions go in parallel; within one the order is kept.
-    async fn append_all(
-        &self,
-        known: &Known,
-        records: Vec<(u32, Record)>,
-    ) -> Result<Vec<Receipt>, Error> {
-        let partitions: Vec<u32> = records.iter().map(|(partition, _)| *partition).collect();
-        let mut by_partition: HashMap<u32, Vec<Record>> = HashMap::new();
-        for (partition, record) in records {
-            by_partition.entry(partition).or_default().push(record);
-        }
-        let appending = by_partition
-            .into_iter()
-            .map(|(partition, records)| self.append(known, partition, records));
-        let mut next: HashMap<u32, u64> = futures_util::future::try_join_all(appending)
-            .await?
-            .into_iter()
-            .map(|receipt| (receipt.partition, receipt.offset))
-            .collect();
-        Ok(partitions
-            .into_iter()
-            .map(|partition| {
-                let next = next.entry(partition).or_default();
-                let offset = *next;
-                *next += 1;
-                Receipt { partition, offset }
-            })
-            .collect())
-    }
-
-    async fn within<F: Future>(&self, doing: &'static str, work: F) -> Result<F::Output, Error> {
-        let limit = self.shared.deadline;
-        tokio::time::timeout(limit, work)
-            .await
-            .map_err(|_| Error::TimedOut { doing, limit })
-    }
-
-    fn check_open(&self) -> Result<(), Error> {
-        if self.shared.closed.load(Ordering::SeqCst) {
-            return Err(Error::Closed);
-        }
-        Ok(())
-    }
-}
-
-impl Shared {
-    fn dead(&self, topic: &TopicName) -> Arc<LetterBox> {
-        self.letters(topic, topic.dead())
-    }
-
-    fn parked(&self, topic: &TopicName) -> Arc<LetterBox> {
-        self.letters(topic, topic.parked())
-    }
-
-    /// One for each topic, so that changes meet.
-    fn letters(&self, origin: &TopicName, topic: TopicName) -> Arc<LetterBox> {
-        lock(&self.letters)
-            .entry(topic.clone())
-            .or_insert_with(|| Arc::new(LetterBox::new(self.broker.clone(), origin.clone(), topic)))
-            .clone()
-    }
-
-    fn take_place(self: &Arc<Self>, topic: &TopicName, group: &str) -> Result<Place, Error> {
-        let key = (topic.clone(), group.to_owned());
-        if !lock(&self.places).insert(key.clone()) {
-            return Err(Error::AlreadySubscribed {
-                topic: topic.clone(),
-                group: group.to_owned(),
-            });
-        }
-        Ok(Place::new(self, key))
-    }
-
-    fn give_up_place(&self, key: &(TopicName, String)) {
-        lock(&self.places).remove(key);
-    }
-
-    fn note_subscription(&self, subscription: Arc<subscription::Inner>) {
-        lock(&self.subscriptions).push(subscription);
-    }
-
-    fn forget_subscription(&self, subscription: &subscription::Inner) {
-        lock(&self.subscriptions).retain(|known| !std::ptr::eq(Arc::as_ptr(known), subscription));
-    }
-
-    fn live_subscriptions(&self) -> Vec<Arc<subscription::Inner>> {
-        lock(&self.subscriptions).clone()
-    }
-}
-
-fn enveloped(envelope: &Envelope) -> Record {
-    Record {
-        key: Some(SmolStr::new(envelope.aggregate_id().as_str())),
-        headers: traced(Headers::new()),
-        payload: envelope.encode(),
-        timestamp_ms: now_ms(),
-    }
-}
-
-fn outgoing(message: Outgoing) -> Record {
-    Record {
-        key: None,
-        headers: traced(message.headers),
-        payload: message.payload,
-        timestamp_ms: now_ms(),
-    }
-}
-
-/// What is published within a trace belongs to it.
-fn traced(mut headers: Headers) -> Headers {
-    if let Some(current) = trace::current() {
-        current.child().write_to(&mut headers);
-    }
-    headers
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -56,10 +56,17 @@ impl<H: MessageHandler> Handler<Delivery> for Plain<H> {
         Ok(Disposition::DeadLettered)
     }
 
-    fn finished(&self, _delivery: Delivery, outcome: Outcome) {
+    fn finished(&self, delivery: Delivery, outcome: Outcome) {
         match outcome {
-            Outcome::Done => self.figures.handled.fetch_add(1, Ordering::Relaxed),
-            _ => self.figures.failed.fetch_add(1, Ordering::Relaxed),
-        };
+            Outcome::Done => {
+                self.figures.handled.fetch_add(1, Ordering::Relaxed);
+            }
+            Outcome::Exhausted(_) => {
+                self.figures.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            // Whoever closes reports it.
+            Outcome::Abandoned => {}
+        }
+        delivery.partition.finished();
     }
 }

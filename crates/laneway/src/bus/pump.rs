@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
+use super::Shared;
 use super::delivery::{Delivery, PartitionState};
+use super::error::Error;
 use super::marks;
+use super::patience::Patience;
+use super::progress::Progress;
 use super::rate::Limiter;
-use super::subscription::Stopper;
+use super::state::{Condition, Part};
 use crate::broker::{Broker, BrokerError, Reader};
-use crate::lanes::Intake;
+use crate::lanes::{Intake, Refusal, SubmitError};
 use crate::record::Delivered;
-use crate::settle::Position;
 use crate::topic::{Kind, TopicName};
 
 /// After a failed read, and after a failed commit.
@@ -24,34 +27,55 @@ const COMMIT_EVERY: Duration = Duration::from_millis(5);
 /// What the tasks of a subscription share.
 pub(super) struct Flow {
     pub(super) broker: Arc<dyn Broker>,
+    pub(super) patience: Patience,
     pub(super) topic: TopicName,
     pub(super) kind: Kind,
     pub(super) group: Arc<str>,
     pub(super) intake: Intake<Delivery>,
     pub(super) limiter: Option<Limiter>,
-    pub(super) stopper: Arc<Stopper>,
+    pub(super) condition: Arc<Condition>,
     pub(super) commits: Arc<Notify>,
+    pub(super) progress: Progress,
+    /// Set when nothing more is to be taken from the broker.
+    pub(super) ending: watch::Sender<bool>,
 }
 
-/// Reads a partition into the lanes, until the intake closes.
+impl Flow {
+    async fn ended(&self) {
+        // The sender is ours, so there is nothing else to wait for.
+        let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
+    }
+}
+
+/// Reads a partition into the lanes, until the subscription ends.
 pub(super) async fn read(
     flow: Arc<Flow>,
     partition: Arc<PartitionState>,
     mut reader: Box<dyn Reader>,
 ) {
+    let part = Part::Reading(partition.number);
+    let mut ending = flow.ending.subscribe();
     loop {
-        let records = match reader.next().await {
+        let next = tokio::select! {
+            biased;
+            _ = ending.wait_for(|ending| *ending) => return,
+            next = reader.next() => next,
+        };
+        let records = match next {
             Ok(records) => records,
-            Err(BrokerError::Closed) => return,
+            Err(BrokerError::Closed) => {
+                flow.condition.stop(BrokerError::Closed.to_string());
+                return;
+            }
             Err(error) => {
                 tracing::error!(topic = %flow.topic, partition = partition.number, %error,
                     "reading failed; it is tried again");
-                flow.stopper.failing(error.to_string());
+                flow.condition.failing(part, error.to_string());
                 tokio::time::sleep(TRY_AGAIN).await;
                 continue;
             }
         };
-        flow.stopper.fine();
+        flow.condition.fine(part);
         let result = match flow.kind {
             Kind::Domain => submit_domain(&flow, &partition, records).await,
             Kind::Plain => submit_plain(&flow, &partition, records).await,
@@ -62,14 +86,14 @@ pub(super) async fn read(
     }
 }
 
-/// The intake is closed: nothing more is read.
-struct Closed;
+/// The subscription ends: nothing more is taken.
+struct Ended;
 
 async fn submit_domain(
     flow: &Flow,
     partition: &Arc<PartitionState>,
     records: Vec<Delivered>,
-) -> Result<(), Closed> {
+) -> Result<(), Ended> {
     for delivered in records {
         let offset = delivered.offset;
         if !partition.deliver(offset) {
@@ -85,84 +109,121 @@ async fn submit_domain(
         if let Some(limiter) = &flow.limiter {
             limiter.turns(1).await;
         }
-        let delivery = Delivery::of_domain(delivered, partition.clone());
-        flow.intake.submit(delivery).await.map_err(|_| Closed)?;
+        submit(flow, Delivery::of_domain(delivered, partition.clone())).await?;
     }
     Ok(())
 }
 
-/// At most once: the whole chunk is committed before the first of it can run.
+/// At most once: what is taken is committed before the first of it can run. It does not come again,
+/// so whoever closes the subscription lets this come to its end.
 async fn submit_plain(
     flow: &Flow,
     partition: &Arc<PartitionState>,
     mut records: Vec<Delivered>,
-) -> Result<(), Closed> {
-    records.retain(|delivered| {
-        let new = partition.deliver(delivered.offset);
-        partition.settle(delivered.offset);
-        new
-    });
-    while let Err(error) = commit(flow, partition, partition.position()).await {
-        tracing::warn!(topic = %flow.topic, %error, "committing failed; it is tried again");
-        tokio::time::sleep(TRY_AGAIN).await;
-    }
-    for delivered in records {
-        if let Some(limiter) = &flow.limiter {
-            limiter.turns(1).await;
+) -> Result<(), Ended> {
+    records.retain(|delivered| partition.deliver(delivered.offset));
+    // No more than may run soon: the rest stays in the broker while it waits for its turn.
+    let most = flow.limiter.as_ref().map_or(usize::MAX, Limiter::burst);
+    let mut records = records.into_iter();
+    loop {
+        let taken: Vec<_> = records.by_ref().take(most).collect();
+        if taken.is_empty() {
+            return Ok(());
         }
-        let delivery = Delivery::of_plain(delivered, partition.clone());
-        flow.intake.submit(delivery).await.map_err(|_| Closed)?;
+        if let Some(limiter) = &flow.limiter {
+            let count = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+            tokio::select! {
+                biased;
+                () = flow.ended() => return Err(Ended),
+                () = limiter.turns(count) => {}
+            }
+        }
+        partition.take(taken.iter().map(|delivered| delivered.offset));
+        while !commit(flow, partition).await {
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+        for delivered in taken {
+            submit(flow, Delivery::of_plain(delivered, partition.clone())).await?;
+        }
     }
-    Ok(())
 }
 
-/// Commits what was settled, for ever: at once, and then at most every few milliseconds.
-pub(super) async fn commit_all(flow: Arc<Flow>, partitions: Vec<Arc<PartitionState>>) {
-    let mut committed: Vec<Option<Position>> = vec![None; partitions.len()];
+async fn submit(flow: &Flow, mut delivery: Delivery) -> Result<(), Ended> {
+    loop {
+        delivery = match flow.intake.submit(delivery).await {
+            Ok(()) => return Ok(()),
+            Err(SubmitError {
+                mut job,
+                reason: Refusal::TooLarge { largest, .. },
+            }) => {
+                // It is in memory anyway. If it had to wait until all room is free, it could wait
+                // for ever.
+                job.bytes = largest / 4;
+                job
+            }
+            Err(_) => return Err(Ended),
+        };
+    }
+}
+
+/// Commits what was settled, for ever: at once, and then at most every few milliseconds. Keeps the
+/// bus alive meanwhile: it goes on for as long as it has a subscription.
+pub(super) async fn commit_all(
+    _alive: Arc<Shared>,
+    flow: Arc<Flow>,
+    partitions: Vec<Arc<PartitionState>>,
+) {
     loop {
         flow.commits.notified().await;
-        commit_changed(&flow, &partitions, &mut committed).await;
-        tokio::time::sleep(COMMIT_EVERY).await;
-    }
-}
-
-/// The last commit of a subscription.
-pub(super) async fn commit_finally(flow: &Flow, partitions: &[Arc<PartitionState>]) {
-    commit_changed(flow, partitions, &mut vec![None; partitions.len()]).await;
-}
-
-/// The one place where the positions of domain topics are committed.
-async fn commit_changed(
-    flow: &Flow,
-    partitions: &[Arc<PartitionState>],
-    committed: &mut [Option<Position>],
-) {
-    for (partition, last) in partitions.iter().zip(committed) {
-        let position = partition.position();
-        if last.as_ref() == Some(&position) {
-            continue;
-        }
-        match commit(flow, partition, position.clone()).await {
-            Ok(()) => {
-                *last = Some(position);
-                flow.stopper.committed();
-            }
-            Err(error) => {
-                tracing::warn!(topic = %flow.topic, partition = partition.number, %error,
-                    "committing failed; it is tried again");
-                flow.stopper.failing(error.to_string());
-                flow.commits.notify_one();
-            }
+        if commit_each(&flow, &partitions).await {
+            tokio::time::sleep(COMMIT_EVERY).await;
+        } else {
+            flow.commits.notify_one();
+            tokio::time::sleep(TRY_AGAIN).await;
         }
     }
 }
 
-async fn commit(
-    flow: &Flow,
-    partition: &PartitionState,
-    position: Position,
-) -> Result<(), BrokerError> {
-    flow.broker
-        .commit(&flow.topic, partition.number, &flow.group, position)
-        .await
+/// Commits what was settled; answers whether that worked for all partitions.
+pub(super) async fn commit_each(flow: &Flow, partitions: &[Arc<PartitionState>]) -> bool {
+    let mut all = true;
+    for partition in partitions {
+        all &= commit(flow, partition).await;
+    }
+    all
+}
+
+/// The one place where positions are committed. Answers whether the broker knows all that is
+/// settled.
+async fn commit(flow: &Flow, partition: &PartitionState) -> bool {
+    let part = Part::Committing(partition.number);
+    match commit_position(flow, partition).await {
+        Ok(()) => {
+            flow.condition.fine(part);
+            true
+        }
+        Err(error) => {
+            tracing::warn!(topic = %flow.topic, partition = partition.number, %error,
+                "committing failed; it is tried again");
+            flow.condition.failing(part, error.to_string());
+            false
+        }
+    }
+}
+
+async fn commit_position(flow: &Flow, partition: &PartitionState) -> Result<(), Error> {
+    let mut committed = partition.committed.lock().await;
+    let position = partition.position();
+    if *committed == position {
+        return Ok(());
+    }
+    let call = flow
+        .broker
+        .commit(&flow.topic, partition.number, &flow.group, position.clone());
+    flow.progress.coming();
+    flow.patience.with("committing", call).await?;
+    *committed = position;
+    flow.condition.committed();
+    flow.progress.made();
+    Ok(())
 }

@@ -41,6 +41,7 @@ impl RateLimit {
 /// the rate; up to `burst` turns may be taken before that.
 #[derive(Debug)]
 pub(super) struct Limiter {
+    burst: usize,
     interval: Duration,
     slack: Duration,
     next: Mutex<Instant>,
@@ -50,10 +51,16 @@ impl Limiter {
     pub(super) fn new(limit: RateLimit) -> Self {
         let interval = Duration::from_secs(1) / limit.per_second;
         Self {
+            burst: limit.burst as usize,
             interval,
             slack: interval * (limit.burst - 1),
             next: Mutex::new(Instant::now()),
         }
+    }
+
+    /// How many turns can be had at once.
+    pub(super) fn burst(&self) -> usize {
+        self.burst
     }
 
     /// Waits for `count` turns. A caller that gives up has used them.

@@ -1,9 +1,7 @@
-//! Subscriptions: how they are asked for, and the handle to one.
+//! How a subscription is asked for and begun.
 
-use std::collections::HashSet;
-use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -12,20 +10,23 @@ use tokio::task::JoinSet;
 
 use super::dedup::Dedup;
 use super::delivery::{Delivery, PartitionState};
-use super::domain::{Domain, Figures, ParkedKeys};
+use super::domain::{Domain, Figures};
 use super::error::Error;
 use super::event::{Event, Message};
+use super::handle::{Inner, Open, Place, Subscription, stop_when_asked};
 use super::handler::{
-    EventBatchHandler, EventHandler, Events, FromFn, InBatches, MessageHandler, OneByOne, Typed,
+    EventBatchHandler, EventHandler, Events, InBatches, MessageHandler, OneByOne, Typed,
 };
+use super::parked::ParkedKeys;
 use super::plain::Plain;
 use super::pump::{self, Flow};
 use super::rate::{Limiter, RateLimit};
-use super::{Bus, DEFAULT_GROUP, Shared};
-use crate::broker::Start;
-use crate::lanes::{CloseReport, Drain, Failure, Handler, Intake, LaneBy, TopicOptions};
+use super::state::Condition;
+use super::{Bus, DEFAULT_GROUP};
+use crate::broker::{Reader, Start};
+use crate::lanes::{Failure, Handler, LaneBy, TopicOptions};
 use crate::retry::RetryPolicy;
-use crate::topic::{Kind, Topic, TopicName};
+use crate::topic::{Kind, Topic};
 
 /// What happens to a domain event when all attempts have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -68,7 +69,8 @@ impl SubscriptionBuilder {
         }
     }
 
-    /// The group that reads. Every group sees everything; its position is kept under its name.
+    /// The group that reads. Every group sees everything; its position is kept under its name: 1 to
+    /// 255 visible ASCII characters other than `@`, not beginning with `laneway-`.
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = group.into();
         self
@@ -132,7 +134,7 @@ impl SubscriptionBuilder {
         F: Fn(Event) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        self.envelope_handler(FromFn(handle)).await
+        self.envelope_handler(handle).await
     }
 
     /// Handles domain events by a handler.
@@ -143,8 +145,9 @@ impl SubscriptionBuilder {
         self.domain(OneByOne(handler)).await
     }
 
-    /// Handles domain events whose payload is a `T`. An event whose payload is not one goes to the
-    /// dead letters at once.
+    /// Handles domain events whose payload is a `T`. An event whose payload is not one has failed for
+    /// good at once: it goes to the dead letters, unless [`on_exhausted`](Self::on_exhausted) says
+    /// otherwise.
     ///
     /// # Errors
     /// As [`envelope`](Self::envelope).
@@ -166,7 +169,7 @@ impl SubscriptionBuilder {
         F: Fn(Vec<Event>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        self.envelopes_handler(most, FromFn(handle)).await
+        self.envelopes_handler(most, handle).await
     }
 
     /// Handles up to `most` events of one aggregate at once, by a handler.
@@ -190,7 +193,7 @@ impl SubscriptionBuilder {
         F: Fn(Message) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        self.message_handler(FromFn(handle)).await
+        self.message_handler(handle).await
     }
 
     /// Handles plain messages by a handler.
@@ -201,350 +204,135 @@ impl SubscriptionBuilder {
         self,
         handler: impl MessageHandler,
     ) -> Result<Subscription, Error> {
-        let topic = self.bus.topic_of_kind(&self.topic, Kind::Plain).await?;
-        let figures = Arc::new(Figures::default());
+        let topic = self.topic_of_kind(Kind::Plain).await?;
+        let joined = self.join(&topic).await?;
+        let parts = Parts::default();
         let plain = Plain {
             topic: topic.name().clone(),
             handler,
-            figures: figures.clone(),
+            figures: parts.figures.clone(),
         };
         // It does not come again: one attempt, and nobody to hand it to.
         let lanes = self.lanes.clone().retry(RetryPolicy::none());
-        self.start_reading(topic, lanes, figures, Arc::default(), plain)
-            .await
+        self.begin(&topic, joined, lanes, parts, plain).await
     }
 
     async fn domain<H: Events>(self, handler: H) -> Result<Subscription, Error> {
-        let topic = self.bus.topic_of_kind(&self.topic, Kind::Domain).await?;
-        let shared = self.bus.shared.clone();
-        let figures = Arc::new(Figures::default());
-        let stopper = Arc::<Stopper>::default();
-        let group: Arc<str> = self.group.as_str().into();
+        let topic = self.topic_of_kind(Kind::Domain).await?;
+        let shared = &self.bus.shared;
+        let joined = self.join(&topic).await?;
+        // Only now: as long as another one read for the group, it could park more.
         let parked = shared.parked(topic.name());
-        // Before the first event is read: the keys that must not be handled.
-        let keys: HashSet<_> = parked
-            .list(usize::MAX, |letter| *letter.group == *group)
-            .await?
-            .into_iter()
-            .filter_map(|letter| letter.key)
-            .collect();
+        let parked_keys = ParkedKeys::load(&parked, &self.group).await?;
+        let parts = Parts::default();
         let domain = Domain {
-            dead: shared.dead(topic.name()),
-            parked,
-            parked_keys: ParkedKeys::new(keys),
-            bus: shared,
+            bus: Arc::downgrade(shared),
             topic: topic.clone(),
-            group,
+            group: self.group.as_str().into(),
             handler,
             exhausted: self.exhausted,
+            parked_keys,
             dedup: self.dedup.map(Dedup::new),
-            stopper: stopper.clone(),
-            figures: figures.clone(),
+            condition: parts.condition.clone(),
+            figures: parts.figures.clone(),
         };
         let lanes = self.lanes.clone();
-        self.start_reading(topic, lanes, figures, stopper, domain)
-            .await
+        self.begin(&topic, joined, lanes, parts, domain).await
     }
 
-    async fn start_reading<H: Handler<Delivery>>(
+    async fn topic_of_kind(&self, kind: Kind) -> Result<Topic, Error> {
+        Ok(self.bus.known(&self.topic, kind).await?.topic.clone())
+    }
+
+    /// From here on nobody else reads for the group.
+    async fn join(&self, topic: &Topic) -> Result<Joined, Error> {
+        check_group(&self.group)?;
+        let shared = &self.bus.shared;
+        let place = shared.take_place(topic.name(), &self.group)?;
+        let joining = shared.broker.join(topic.name(), &self.group, self.start);
+        let readers = shared.patience.with("joining a group", joining).await?;
+        Ok(Joined { place, readers })
+    }
+
+    async fn begin<H: Handler<Delivery>>(
         self,
-        topic: Topic,
+        topic: &Topic,
+        joined: Joined,
         lanes: TopicOptions,
-        figures: Arc<Figures>,
-        stopper: Arc<Stopper>,
+        parts: Parts,
         handler: H,
     ) -> Result<Subscription, Error> {
         let shared = &self.bus.shared;
-        let name = topic.name().clone();
-        let place = shared.take_place(&name, &self.group)?;
-        let readers = shared.broker.join(&name, &self.group, self.start).await?;
-        let lane_topic = format!("{name}@{}", self.group);
+        let lane_topic = format!("{}@{}", topic.name(), self.group);
         let intake = shared.engine.topic_with(&lane_topic, lanes, handler)?;
         let commits = Arc::new(Notify::new());
         let flow = Arc::new(Flow {
             broker: shared.broker.clone(),
-            topic: name,
+            patience: shared.patience,
+            topic: topic.name().clone(),
             kind: topic.kind(),
             group: self.group.as_str().into(),
-            intake: intake.clone(),
+            intake,
             limiter: self.rate.map(Limiter::new),
-            stopper: stopper.clone(),
+            condition: parts.condition,
             commits: commits.clone(),
+            progress: shared.progress.clone(),
+            ending: watch::Sender::new(false),
         });
-        let mut tasks = JoinSet::new();
+        let mut readers = JoinSet::new();
         let mut partitions = Vec::new();
-        for reader in readers {
+        for reader in joined.readers {
             let partition = Arc::new(PartitionState::new(
                 reader.partition(),
                 reader.epoch(),
                 reader.position().clone(),
                 commits.clone(),
+                shared.progress.clone(),
             ));
             partitions.push(partition.clone());
-            tasks.spawn(pump::read(flow.clone(), partition, reader));
+            readers.spawn(pump::read(flow.clone(), partition, reader));
         }
-        let committer = tokio::spawn(pump::commit_all(flow.clone(), partitions.clone()));
-        let inner = Arc::new(Inner {
-            flow,
-            partitions,
-            intake,
-            figures,
-            stopper,
-            tasks: tokio::sync::Mutex::new(Some((tasks, committer))),
-            place,
-        });
+        let committing = pump::commit_all(shared.clone(), flow.clone(), partitions.clone());
+        let open = Open {
+            readers,
+            committer: tokio::spawn(committing),
+            place: joined.place,
+        };
+        let inner = Arc::new(Inner::new(shared, flow, partitions, parts.figures, open));
         shared.note_subscription(inner.clone());
+        if shared.check_open().is_err() {
+            // It was closed meanwhile, and may not have seen us.
+            inner.close(Duration::ZERO).await;
+            return Err(Error::Closed);
+        }
         tokio::spawn(stop_when_asked(Arc::downgrade(&inner)));
         Ok(Subscription { inner })
     }
 }
 
-/// A subscription that stops itself cannot wait for its own handler.
-async fn stop_when_asked(subscription: std::sync::Weak<Inner>) {
-    let Some(mut asked) = subscription.upgrade().map(|s| s.stopper.watch()) else {
-        return;
-    };
-    if asked.wait_for(State::is_stopped).await.is_ok()
-        && let Some(subscription) = subscription.upgrade()
-    {
-        subscription.close(Duration::ZERO).await;
-    }
-}
-
-/// A subscription. It goes on when the handle is dropped; [`close`](Self::close) ends it.
-#[derive(Clone)]
-pub struct Subscription {
-    inner: Arc<Inner>,
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription")
-            .field("topic", &self.inner.flow.topic)
-            .field("group", &self.inner.flow.group)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Subscription {
-    /// The topic.
-    #[must_use]
-    pub fn topic(&self) -> &TopicName {
-        &self.inner.flow.topic
-    }
-
-    /// The group.
-    #[must_use]
-    pub fn group(&self) -> &str {
-        &self.inner.flow.group
-    }
-
-    /// How it is doing.
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.inner.stopper.state()
-    }
-
-    /// Resolves when it has stopped by itself, with the reason.
-    pub async fn stopped(&self) -> String {
-        let mut watch = self.inner.stopper.watch();
-        match watch.wait_for(State::is_stopped).await.as_deref() {
-            Ok(State::Stopped(reason)) => reason.clone(),
-            _ => "closed".to_owned(),
-        }
-    }
-
-    /// What it has done so far.
-    #[must_use]
-    pub fn figures(&self) -> SubscriptionFigures {
-        self.inner.figures()
-    }
-
-    /// Stops reading, finishes what runs (for plain messages: all that was taken) within the
-    /// deadline, commits, and lets the group go.
-    pub async fn close(&self, deadline: Duration) -> CloseReport {
-        self.inner.close(deadline).await
-    }
-}
-
-/// What a subscription has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct SubscriptionFigures {
-    /// Deliveries that were handled.
-    pub handled: u64,
-    /// Attempts that failed.
-    pub failed: u64,
-    /// Events that went to the dead letters.
-    pub dead_lettered: u64,
-    /// Events that were parked.
-    pub parked: u64,
-    /// Events that were skipped because their id was known.
-    pub deduplicated: u64,
-}
-
-pub(super) struct Inner {
-    pub(super) flow: Arc<Flow>,
-    partitions: Vec<Arc<PartitionState>>,
-    intake: Intake<Delivery>,
-    figures: Arc<Figures>,
-    pub(super) stopper: Arc<Stopper>,
-    tasks: tokio::sync::Mutex<Option<(JoinSet<()>, tokio::task::JoinHandle<()>)>>,
+/// A group's hold on a topic.
+struct Joined {
     place: Place,
+    readers: Vec<Box<dyn Reader>>,
 }
 
-impl Inner {
-    pub(super) async fn close(&self, deadline: Duration) -> CloseReport {
-        // Held throughout: a second close waits for the first.
-        let mut tasks = self.tasks.lock().await;
-        let Some((mut readers, committer)) = tasks.take() else {
-            return CloseReport::default();
-        };
-        readers.shutdown().await;
-        let drain = match self.flow.kind {
-            // They are safe in the log.
-            Kind::Domain => Drain::Running,
-            // They are settled already.
-            Kind::Plain => Drain::Queued,
-        };
-        let report = self.intake.close(drain, deadline).await;
-        committer.abort();
-        // It may be in the middle of a commit; an older position must not land after the last.
-        let _ = committer.await;
-        pump::commit_finally(&self.flow, &self.partitions).await;
-        self.stopper.closed();
-        self.place.give_up(self);
-        report
-    }
-
-    pub(super) fn figures(&self) -> SubscriptionFigures {
-        use std::sync::atomic::Ordering::Relaxed;
-        let figures = &self.figures;
-        SubscriptionFigures {
-            handled: figures.handled.load(Relaxed),
-            failed: figures.failed.load(Relaxed),
-            dead_lettered: figures.dead.load(Relaxed),
-            parked: figures.parked.load(Relaxed),
-            deduplicated: figures.deduplicated.load(Relaxed),
-        }
-    }
+/// What the handler and the rest of a subscription share.
+#[derive(Default)]
+struct Parts {
+    figures: Arc<Figures>,
+    condition: Arc<Condition>,
 }
 
-/// Keeps a group from subscribing to a topic twice.
-pub(super) struct Place {
-    shared: std::sync::Weak<Shared>,
-    key: (TopicName, String),
-}
-
-impl Place {
-    pub(super) fn new(shared: &Arc<Shared>, key: (TopicName, String)) -> Self {
-        Self {
-            shared: Arc::downgrade(shared),
-            key,
-        }
+fn check_group(group: &str) -> Result<(), Error> {
+    let visible = group
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'@');
+    let fits = (1..=255).contains(&group.len());
+    // Names that the bus keeps its own books under.
+    if visible && fits && !group.starts_with("laneway-") {
+        return Ok(());
     }
-
-    /// The group may subscribe again.
-    fn give_up(&self, subscription: &Inner) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.forget_subscription(subscription);
-            shared.give_up_place(&self.key);
-        }
-    }
-}
-
-/// A subscription that could not be started gives its place up too.
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.give_up_place(&self.key);
-        }
-    }
-}
-
-/// How a subscription is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// It reads, handles and commits.
-    Running,
-    /// The broker fails it, and it tries again.
-    Failing(String),
-    /// It stopped by itself.
-    Stopped(String),
-    /// It was closed.
-    Closed,
-}
-
-impl State {
-    fn is_stopped(&self) -> bool {
-        matches!(self, Self::Stopped(_) | Self::Closed)
-    }
-}
-
-/// Where the parts of a subscription say how they are doing.
-#[derive(Debug)]
-pub(super) struct Stopper {
-    state: watch::Sender<State>,
-    last_commit: Mutex<Option<tokio::time::Instant>>,
-}
-
-impl Default for Stopper {
-    fn default() -> Self {
-        Self {
-            state: watch::Sender::new(State::Running),
-            last_commit: Mutex::default(),
-        }
-    }
-}
-
-impl Stopper {
-    pub(super) fn stop(&self, reason: String) {
-        self.change(State::Stopped(reason));
-    }
-
-    pub(super) fn failing(&self, reason: String) {
-        self.change(State::Failing(reason));
-    }
-
-    pub(super) fn fine(&self) {
-        self.change(State::Running);
-    }
-
-    fn closed(&self) {
-        self.change(State::Closed);
-    }
-
-    pub(super) fn committed(&self) {
-        *self
-            .last_commit
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(tokio::time::Instant::now());
-    }
-
-    pub(super) fn since_commit(&self) -> Option<Duration> {
-        self.last_commit
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .map(|at| at.elapsed())
-    }
-
-    pub(super) fn state(&self) -> State {
-        self.state.borrow().clone()
-    }
-
-    fn watch(&self) -> watch::Receiver<State> {
-        self.state.subscribe()
-    }
-
-    /// What has stopped stays stopped.
-    fn change(&self, next: State) {
-        self.state.send_if_modified(|state| {
-            let changes = !state.is_stopped() && *state != next;
-            if changes {
-                *state = next;
-            }
-            changes
-        });
-    }
+    Err(Error::Group {
+        group: group.to_owned(),
+    })
 }

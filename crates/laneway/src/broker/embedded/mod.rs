@@ -243,18 +243,17 @@ impl Inner {
         });
         let mut readers: Vec<Box<dyn Reader>> = Vec::with_capacity(positions.len());
         for ((number, partition), position) in (0..).zip(&topic.partitions).zip(positions) {
-            let position = match position {
-                Some(position) => position,
-                None => {
-                    let span = partition.log.span();
-                    let position = Position::at(match start {
-                        Start::Earliest => span.start,
-                        Start::Latest => span.end,
-                    });
-                    // Noted at once: "from now on" must mean the same after a restart.
-                    partition.log.save_position(group, &position).await?;
-                    position
-                }
+            let position = if let Some(position) = position {
+                position
+            } else {
+                let span = partition.log.span();
+                let position = Position::at(match start {
+                    Start::Earliest => span.start,
+                    Start::Latest => span.end,
+                });
+                // Noted at once: "from now on" must mean the same after a restart.
+                partition.log.save_position(group, &position).await?;
+                position
             };
             readers.push(Box::new(LogReader::new(
                 number,

@@ -1,0 +1,103 @@
+//! How a bus is set up.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::error::Error;
+use super::patience::Patience;
+use super::progress::Progress;
+use super::rate::{Limiter, RateLimit};
+use super::{Bus, Shared};
+use crate::broker::Broker;
+use crate::broker::embedded::Embedded;
+use crate::lanes::{Engine, Options, StartError};
+use crate::topic::Strategy;
+
+/// Sets up a [`Bus`]. See [`Bus::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "end with open"]
+pub struct BusBuilder {
+    lanes: Options,
+    strategy: Strategy,
+    deadline: Duration,
+    rate: Option<RateLimit>,
+}
+
+impl Default for BusBuilder {
+    fn default() -> Self {
+        Self {
+            lanes: Options::default(),
+            strategy: Strategy::default(),
+            deadline: Duration::from_secs(30),
+            rate: None,
+        }
+    }
+}
+
+impl BusBuilder {
+    /// The workers, and how lanes are kept.
+    pub fn lanes(mut self, lanes: Options) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// What happens to topics that are declared or first used.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// How long a call to the broker may take (30 s unless changed).
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// How fast may be published.
+    pub fn publish_rate(mut self, rate: RateLimit) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// Opens the bus.
+    ///
+    /// # Errors
+    /// When the address is unknown, the options make no sense, or the broker fails.
+    pub async fn open(self, url: &str) -> Result<Bus, Error> {
+        let broker: Arc<dyn Broker> = match url.split_once(':') {
+            Some(("memory", "")) => Arc::new(Embedded::in_memory().await?),
+            _ => {
+                return Err(Error::Address {
+                    url: url.to_owned(),
+                });
+            }
+        };
+        self.over(broker)
+    }
+
+    fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {
+        let lane_options = self.lanes.topic_options();
+        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        let engine = Engine::start(self.lanes)?;
+        Ok(Bus {
+            shared: Arc::new(Shared {
+                broker,
+                engine,
+                lane_options,
+                strategy: self.strategy,
+                patience: Patience(self.deadline),
+                limiter: self.rate.map(Limiter::new),
+                topics: RwLock::default(),
+                letters: Mutex::default(),
+                places: Mutex::default(),
+                subscriptions: Mutex::default(),
+                progress: Progress::default(),
+                runtime,
+                closed: AtomicBool::new(false),
+            }),
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! Publishing: which partition, what record, how fast.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use smol_str::SmolStr;
+
+use super::error::Error;
+use super::event::Outgoing;
+use super::shared::Known;
+use super::{Bus, Receipt};
+use crate::broker::embedded::now_ms;
+use crate::envelope::Envelope;
+use crate::headers::Headers;
+use crate::record::Record;
+use crate::topic::{Kind, partition_of};
+use crate::trace;
+
+impl Bus {
+    /// Publishes a plain message. A topic that does not exist is declared as [`Topic::plain`].
+    ///
+    /// # Errors
+    /// When the topic is a domain topic, or the broker fails.
+    pub async fn publish(
+        &self,
+        topic: &str,
+        message: impl Into<Outgoing>,
+    ) -> Result<Receipt, Error> {
+        let known = self.known(topic, Kind::Plain).await?;
+        let partition = known.next_partition();
+        let record = outgoing(message.into());
+        self.append(&known, partition, vec![record]).await
+    }
+
+    /// Publishes plain messages together, in one partition each, in turn.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish); some of them may have been published then.
+    pub async fn publish_batch(
+        &self,
+        topic: &str,
+        messages: impl IntoIterator<Item = Outgoing>,
+    ) -> Result<Vec<Receipt>, Error> {
+        let known = self.known(topic, Kind::Plain).await?;
+        let records = messages
+            .into_iter()
+            .map(|message| (known.next_partition(), outgoing(message)))
+            .collect();
+        self.append_all(&known, records).await
+    }
+
+    /// Publishes a domain event; it is durable when this resolves. A topic that does not exist is
+    /// declared as [`Topic::domain`].
+    ///
+    /// # Errors
+    /// When the topic is a plain topic, or the broker fails.
+    pub async fn publish_envelope(
+        &self,
+        topic: &str,
+        envelope: &Envelope,
+    ) -> Result<Receipt, Error> {
+        let known = self.known(topic, Kind::Domain).await?;
+        let key = envelope.aggregate_id().as_bytes();
+        let partition = partition_of(key, known.topic.partitions());
+        self.append(&known, partition, vec![enveloped(envelope)])
+            .await
+    }
+
+    /// Publishes domain events together; events of one aggregate keep their order. All are durable
+    /// when this resolves.
+    ///
+    /// # Errors
+    /// As [`publish_envelope`](Self::publish_envelope); some of them may have been published then.
+    pub async fn publish_envelope_batch(
+        &self,
+        topic: &str,
+        envelopes: &[Envelope],
+    ) -> Result<Vec<Receipt>, Error> {
+        let known = self.known(topic, Kind::Domain).await?;
+        let partitions = known.topic.partitions();
+        let records = envelopes
+            .iter()
+            .map(|envelope| {
+                let key = envelope.aggregate_id().as_bytes();
+                (partition_of(key, partitions), enveloped(envelope))
+            })
+            .collect();
+        self.append_all(&known, records).await
+    }
+
+    async fn append(
+        &self,
+        known: &Known,
+        partition: u32,
+        records: Vec<Record>,
+    ) -> Result<Receipt, Error> {
+        if let Some(limiter) = &self.shared.limiter {
+            let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
+            let turns = async {
+                limiter.turns(count).await;
+                Ok::<_, Error>(())
+            };
+            self.ask("waiting for the rate limit", turns).await?;
+        }
+        let count = records.len() as u64;
+        let begun = Instant::now();
+        let name = known.topic.name();
+        let publishing = self.shared.broker.publish(name, partition, records);
+        let offset = self.ask("publishing", publishing).await;
+        known.publishes.count(count, begun.elapsed(), &offset);
+        Ok(Receipt {
+            partition,
+            offset: offset?,
+        })
+    }
+
+    /// Partitions go in parallel; within one the order is kept.
+    async fn append_all(
+        &self,
+        known: &Known,
+        records: Vec<(u32, Record)>,
+    ) -> Result<Vec<Receipt>, Error> {
+        let partitions: Vec<u32> = records.iter().map(|(partition, _)| *partition).collect();
+        let mut by_partition: HashMap<u32, Vec<Record>> = HashMap::new();
+        for (partition, record) in records {
+            by_partition.entry(partition).or_default().push(record);
+        }
+        let appending = by_partition
+            .into_iter()
+            .map(|(partition, records)| self.append(known, partition, records));
+        let mut next: HashMap<u32, u64> = futures_util::future::try_join_all(appending)
+            .await?
+            .into_iter()
+            .map(|receipt| (receipt.partition, receipt.offset))
+            .collect();
+        Ok(partitions
+            .into_iter()
+            .map(|partition| {
+                let next = next.entry(partition).or_default();
+                let offset = *next;
+                *next += 1;
+                Receipt { partition, offset }
+            })
+            .collect())
+    }
+}
+
+fn enveloped(envelope: &Envelope) -> Record {
+    Record {
+        key: Some(SmolStr::new(envelope.aggregate_id().as_str())),
+        headers: traced(Headers::new()),
+        payload: envelope.encode(),
+        timestamp_ms: now_ms(),
+    }
+}
+
+fn outgoing(message: Outgoing) -> Record {
+    Record {
+        key: None,
+        headers: traced(message.headers),
+        payload: message.payload,
+        timestamp_ms: now_ms(),
+    }
+}
+
+/// What is published within a trace belongs to it.
+fn traced(mut headers: Headers) -> Headers {
+    if let Some(current) = trace::current() {
+        current.child().write_to(&mut headers);
+    }
+    headers
+}

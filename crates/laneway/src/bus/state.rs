@@ -1,0 +1,156 @@
+//! How a subscription is doing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How a subscription is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// It reads, handles and commits.
+    Running,
+    /// The broker fails it, and it tries again.
+    Failing(String),
+    /// It stopped by itself.
+    Stopped(String),
+    /// It was closed.
+    Closed,
+}
+
+impl State {
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::Stopped(_) | Self::Closed)
+    }
+}
+
+/// What can be in trouble, each for itself: one that is well again does not speak for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Reading a partition.
+    Reading(u32),
+    /// Committing one.
+    Committing(u32),
+}
+
+/// Where the parts of a subscription say how they are doing.
+#[derive(Debug)]
+pub(super) struct Condition {
+    state: watch::Sender<State>,
+    troubles: Mutex<BTreeMap<Part, String>>,
+    last_commit: Mutex<Option<Instant>>,
+    closing: AtomicBool,
+}
+
+impl Default for Condition {
+    fn default() -> Self {
+        Self {
+            state: watch::Sender::new(State::Running),
+            troubles: Mutex::default(),
+            last_commit: Mutex::default(),
+            closing: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Condition {
+    pub(super) fn stop(&self, reason: String) {
+        self.change(State::Stopped(reason));
+    }
+
+    pub(super) fn failing(&self, part: Part, reason: String) {
+        let mut troubles = lock(&self.troubles);
+        troubles.insert(part, reason);
+        self.show(&troubles);
+    }
+
+    pub(super) fn fine(&self, part: Part) {
+        let mut troubles = lock(&self.troubles);
+        if troubles.remove(&part).is_some() {
+            self.show(&troubles);
+        }
+    }
+
+    fn show(&self, troubles: &BTreeMap<Part, String>) {
+        self.change(match troubles.values().next() {
+            None => State::Running,
+            Some(reason) => State::Failing(reason.clone()),
+        });
+    }
+
+    /// From now on a handler may be cancelled through no fault of its own.
+    pub(super) fn closing(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn closed(&self) {
+        self.change(State::Closed);
+    }
+
+    pub(super) fn committed(&self) {
+        *lock(&self.last_commit) = Some(Instant::now());
+    }
+
+    pub(super) fn since_commit(&self) -> Option<Duration> {
+        lock(&self.last_commit).map(|at| at.elapsed())
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// What is over stays over.
+    fn change(&self, next: State) {
+        self.state.send_if_modified(|state| {
+            let changes = !state.is_over() && *state != next;
+            if changes {
+                *state = next;
+            }
+            changes
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_fails_for_as_long_as_one_part_does() {
+        let condition = Condition::default();
+        condition.failing(Part::Reading(1), "disk".into());
+        condition.failing(Part::Committing(1), "full".into());
+        condition.fine(Part::Reading(2));
+        assert_eq!(condition.state(), State::Failing("disk".into()));
+        condition.fine(Part::Reading(1));
+        assert_eq!(condition.state(), State::Failing("full".into()));
+        condition.fine(Part::Committing(1));
+        assert_eq!(condition.state(), State::Running);
+    }
+
+    #[test]
+    fn what_has_stopped_stays_stopped() {
+        let condition = Condition::default();
+        condition.stop("enough".into());
+        condition.failing(Part::Reading(0), "disk".into());
+        condition.fine(Part::Reading(0));
+        condition.closed();
+        assert_eq!(condition.state(), State::Stopped("enough".into()));
+    }
+}
