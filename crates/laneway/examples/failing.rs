@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use laneway::retry::RetryPolicy;
-use laneway::{Bus, Envelope, Failure, Subscription};
+use laneway::{Bus, Envelope, Failure, testing};
 use serde_json::json;
-use tokio::time::sleep;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -24,8 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let terminal_works = Arc::new(AtomicBool::new(false));
 
     let works = terminal_works.clone();
-    let payments = bus
-        .subscription("payments")
+    bus.subscription("payments")
         .retry(RetryPolicy::exponential(
             3,
             Duration::from_millis(50),
@@ -51,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Envelope::builder(customer, "PaymentRequested").json(&json!({ "cents": 4_200 }))?;
         bus.publish_envelope("payments", &payment).await?;
     }
-    until(&payments, |figures| figures.dead_lettered == 2).await;
+    testing::settled(&bus).await?;
 
     let dead = bus.dead_letters("payments").await?;
     println!("\ndead letters:");
@@ -68,15 +66,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     terminal_works.store(true, Ordering::Relaxed);
     println!("\nthe terminal works again");
     println!("replayed {}\n", dead.replay_all().await?);
-    until(&payments, |figures| figures.handled == 2).await;
+    testing::settled(&bus).await?;
 
     println!("\ndead letters left: {}", dead.list(100).await?.len());
     bus.close(Duration::from_secs(5)).await?;
     Ok(())
-}
-
-async fn until(payments: &Subscription, done: impl Fn(laneway::SubscriptionFigures) -> bool) {
-    while !done(payments.figures()) {
-        sleep(Duration::from_millis(10)).await;
-    }
 }

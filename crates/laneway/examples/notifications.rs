@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use laneway::{Bus, Failure, Outgoing, Subscription};
+use laneway::{Bus, Failure, Outgoing, testing};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -45,9 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         bus.publish("notices", notice).await?;
     }
 
-    while done(&mailer) < 4 || done(&archive) < 4 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    testing::settled(&bus).await?;
     println!();
     for subscription in [&mailer, &archive] {
         let figures = subscription.figures();
@@ -64,10 +62,4 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 fn text(payload: &[u8]) -> String {
     String::from_utf8_lossy(payload).into_owned()
-}
-
-/// A failed message is done too: there is no second attempt.
-fn done(subscription: &Subscription) -> u64 {
-    let figures = subscription.figures();
-    figures.handled + figures.failed
 }

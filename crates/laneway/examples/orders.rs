@@ -13,7 +13,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use laneway::{Bus, Envelope, Event, EventHandler, Failure};
+use laneway::{Bus, Envelope, Event, EventHandler, Failure, testing};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -58,15 +58,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("published {} events\n", 3 * STEPS.len());
 
-    // A service would go on for ever; this one waits until nothing is left to be handled.
-    while bus
-        .backlog("orders", "default")
-        .await?
-        .iter()
-        .any(|lag| lag.records > 0)
-    {
-        sleep(Duration::from_millis(10)).await;
-    }
+    // A service would go on for ever; this one waits until everything is handled.
+    testing::settled(&bus).await?;
     bus.close(Duration::from_secs(5)).await?;
 
     let orders = projection.0.lock().map_err(|_| "poisoned")?;

@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use laneway::retry::RetryPolicy;
-use laneway::{Bus, Envelope, Exhausted, Failure, Subscription, SubscriptionFigures};
+use laneway::{Bus, Envelope, Exhausted, Failure, testing};
 use serde_json::json;
-use tokio::time::sleep;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -24,8 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let frozen = Arc::new(AtomicBool::new(true));
 
     let is_frozen = frozen.clone();
-    let ledger = bus
-        .subscription("transfers")
+    bus.subscription("transfers")
         .group("ledger")
         .retry(RetryPolicy::exponential(
             2,
@@ -53,10 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             publish(&bus, account, number).await?;
         }
     }
-    until(&ledger, |figures| {
-        figures.parked == 3 && figures.handled == 3
-    })
-    .await;
+    testing::settled(&bus).await?;
 
     let parked = bus.parked("transfers").await?;
     println!("\nparked:");
@@ -70,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         parked.release(&group, &account).await?;
     }
     publish(&bus, "ada", 4).await?;
-    until(&ledger, |figures| figures.handled == 7).await;
+    testing::settled(&bus).await?;
 
     println!("\nparked: {}", parked.list(100).await?.len());
     bus.close(Duration::from_secs(5)).await?;
@@ -81,10 +76,4 @@ async fn publish(bus: &Bus, account: &str, number: u32) -> Result<(), Box<dyn Er
     let transfer = Envelope::builder(account, "TransferRequested").json(&json!(number))?;
     bus.publish_envelope("transfers", &transfer).await?;
     Ok(())
-}
-
-async fn until(ledger: &Subscription, done: impl Fn(SubscriptionFigures) -> bool) {
-    while !done(ledger.figures()) {
-        sleep(Duration::from_millis(10)).await;
-    }
 }

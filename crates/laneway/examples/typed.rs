@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use laneway::{Bus, Envelope, Event};
+use laneway::{Bus, Envelope, Event, testing};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -25,8 +25,7 @@ struct Reading {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let bus = Bus::open("memory:").await?;
-    let readings = bus
-        .subscription("readings")
+    bus.subscription("readings")
         .typed(|reading: Reading, event: Event| async move {
             print!("{}: {} °C", event.aggregate_id(), reading.celsius);
             match reading.humidity {
@@ -54,9 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     )
     .await?;
 
-    while readings.figures().handled + readings.figures().dead_lettered < 4 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    testing::settled(&bus).await?;
     println!();
     for letter in bus.dead_letters("readings").await?.list(100).await? {
         println!("dead letter: {}", letter.reason);
