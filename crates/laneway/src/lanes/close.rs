@@ -58,7 +58,7 @@ const KEYS_NAMED: usize = 100;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Jobs that were handed back unfinished, counted as they are.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Abandoned {
     count: usize,
     keys: Vec<String>,
@@ -97,7 +97,8 @@ pub(super) trait Closing: Send + Sync {
     /// Whether it was halted.
     fn is_closed(&self) -> bool;
 
-    fn abandoned(&self) -> Abandoned;
+    /// What was handed back unfinished and not reported yet.
+    fn take_abandoned(&self) -> Abandoned;
 }
 
 /// Closes one topic of a crew.
@@ -120,7 +121,7 @@ pub(super) async fn close_topic(
         let _ = timeout(GRACE, topic.quiet()).await;
     }
     crew.sweep();
-    let abandoned = topic.abandoned();
+    let abandoned = topic.take_abandoned();
     let stuck = topic.depth();
     (abandoned.count + stuck > 0).then(|| LeftBehind {
         topic: topic.name().clone(),

@@ -269,11 +269,12 @@ impl<J: Job> Queue<J> {
             .add(key);
     }
 
-    pub(super) fn abandoned(&self) -> Abandoned {
-        self.abandoned
+    pub(super) fn take_abandoned(&self) -> Abandoned {
+        let mut abandoned = self
+            .abandoned
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *abandoned)
     }
 
     fn tell_saturated(&self, full: Full) {

@@ -110,8 +110,8 @@ impl<J: Job, H: Handler<J>> Closing for TopicLanes<J, H> {
         self.queue.halt.is_halted()
     }
 
-    fn abandoned(&self) -> Abandoned {
-        self.queue.abandoned()
+    fn take_abandoned(&self) -> Abandoned {
+        self.queue.take_abandoned()
     }
 }
 
