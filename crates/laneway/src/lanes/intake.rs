@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::capacity::{Bound, Gate};
 use super::clock::after;
@@ -28,7 +28,7 @@ const KEYLESS: u64 = 1 << 63;
 /// A loop of submits lets others run after so many.
 const YIELD_EVERY: u64 = 4096;
 
-/// A submitter that waits for room looks again after this long, notice or not: another one that
+/// Who waits for room, or for quiet, looks again after this long, notice or not: a submitter that
 /// found the topic's window free and the engine full held a place in the window for a moment, and
 /// nobody is told when it lets go.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -140,16 +140,27 @@ impl<J: Job> Queue<J> {
         if self.own.try_take(bytes) {
             return Ok(false);
         }
+        let shared = &self.crew.shared;
+        let no_more = if shared.bound().messages == 0 {
+            Full::Topic
+        } else {
+            Full::Engine
+        };
+        if self.options.window.is_none() {
+            if !shared.try_take(bytes) {
+                return Err(no_more);
+            }
+            // The window only counts then. It goes last, so that nothing is counted that is not there.
+            let counted = self.window.try_take(bytes);
+            debug_assert!(counted, "it is as large as anything can be");
+            return Ok(true);
+        }
         if !self.window.try_take(bytes) {
             return Err(Full::Topic);
         }
-        if !self.crew.shared.try_take(bytes) {
+        if !shared.try_take(bytes) {
             self.window.give_back(Bound::new(1, bytes));
-            return Err(if self.crew.shared.bound().messages == 0 {
-                Full::Topic
-            } else {
-                Full::Engine
-            });
+            return Err(no_more);
         }
         Ok(true)
     }
@@ -305,7 +316,8 @@ impl<J: Job> Queue<J> {
             if self.depth().messages == 0 {
                 return;
             }
-            freed.await;
+            // Late is as good as told: what follows is another look.
+            let _ = timeout(LOOK_AGAIN, freed).await;
         }
     }
 }
