@@ -21,3 +21,9 @@ pub use bus::{
 };
 pub use envelope::Envelope;
 pub use lanes::Failure;
+
+/// The programs in the guides compile, and those with a `main` run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/bus.md")]
+#[doc = include_str!("../../../docs/migrating-from-jxt-core.md")]
+struct Guides;
