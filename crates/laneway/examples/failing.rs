@@ -64,11 +64,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     terminal_works.store(true, Ordering::Relaxed);
-    println!("\nthe terminal works again");
-    println!("replayed {}\n", dead.replay_all().await?);
+    println!("\nthe terminal works again\n");
+    let replayed = dead.replay_all().await?;
     testing::settled(&bus).await?;
 
-    println!("\ndead letters left: {}", dead.list(100).await?.len());
+    let left = dead.list(100).await?.len();
+    println!("\nreplayed {replayed} dead letters, {left} left");
     bus.close(Duration::from_secs(5)).await?;
     Ok(())
 }
