@@ -97,6 +97,11 @@ pub(super) trait Closing: Send + Sync {
     /// Whether it was halted.
     fn is_closed(&self) -> bool;
 
+    /// Whether it is closed and holds nothing. A worker may still be about to find that out.
+    fn is_over(&self) -> bool {
+        self.is_closed() && self.depth() == 0
+    }
+
     /// What was handed back unfinished and not reported yet.
     fn take_abandoned(&self) -> Abandoned;
 }

@@ -195,9 +195,15 @@ impl Crew {
         topics.get(id.0).cloned().flatten()
     }
 
+    /// The topics that are not over.
     pub(super) fn runners(&self) -> Vec<Arc<dyn Runner>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        topics.iter().flatten().cloned().collect()
+        topics
+            .iter()
+            .flatten()
+            .filter(|runner| !runner.closing().is_over())
+            .cloned()
+            .collect()
     }
 
     /// A lane has work: puts it on the queue and wakes a worker if one should come.
