@@ -1,0 +1,154 @@
+//! How the bus is doing: what it says is so.
+
+use std::time::Duration;
+
+use laneway::{Bus, Exhausted, Failure, Lag, State};
+
+use super::Fixture;
+use super::support::{Gate, SOON, attempts, declare, event, eventually, publish, settled};
+
+async fn backlog(bus: &Bus, group: &str) -> Vec<Lag> {
+    bus.backlog("orders", group).await.expect("an answer")
+}
+
+async fn records(bus: &Bus, group: &str) -> u64 {
+    backlog(bus, group)
+        .await
+        .iter()
+        .map(|lag| lag.records)
+        .sum()
+}
+
+pub(crate) async fn the_backlog_is_what_is_not_settled<F: Fixture>(at: &F) {
+    let bus = at.bus().await;
+    declare(&bus, "orders", 4).await;
+    let empty = backlog(&bus, "default").await;
+    let partitions: Vec<_> = empty.iter().map(|lag| lag.partition).collect();
+    assert_eq!(partitions, [0, 1, 2, 3]);
+    assert!(
+        empty
+            .iter()
+            .all(|lag| lag.records == 0 && lag.oldest.is_none())
+    );
+    for key in 0..20 {
+        publish(&bus, "orders", &format!("key-{key}"), [0]).await;
+    }
+    assert_eq!(records(&bus, "default").await, 20);
+    let oldest = async || {
+        backlog(&bus, "default")
+            .await
+            .iter()
+            .filter_map(|lag| lag.oldest)
+            .max()
+    };
+    eventually("the oldest gets older", async || {
+        oldest().await > Some(Duration::from_millis(5))
+    })
+    .await;
+
+    let gate = Gate::closed();
+    let held = gate.clone();
+    bus.subscribe_envelope("orders", move |event| {
+        let gate = held.clone();
+        async move {
+            if event.aggregate_id().as_str() == "key-7" {
+                gate.pass().await;
+            }
+            Ok(())
+        }
+    })
+    .await
+    .expect("subscribed");
+    // What was done above it counts as done.
+    eventually("one is left", async || records(&bus, "default").await == 1).await;
+    assert!(oldest().await.is_some());
+    assert_eq!(records(&bus, "another").await, 20);
+    gate.open();
+    settled(&bus).await;
+    assert_eq!(records(&bus, "default").await, 0);
+    assert_eq!(oldest().await, None);
+}
+
+pub(crate) async fn health_tells_of_every_subscription<F: Fixture>(at: &F) {
+    let bus = at.bus().await;
+    let health = bus.health().await;
+    assert!(health.is_well() && health.subscriptions.is_empty());
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let orders = bus
+        .subscribe_envelope("orders", move |_| {
+            let gate = held.clone();
+            async move {
+                gate.pass().await;
+                Ok(())
+            }
+        })
+        .await
+        .expect("subscribed");
+    bus.subscribe("news", async |_| Ok(()))
+        .await
+        .expect("subscribed");
+    publish(&bus, "orders", "a", [0]).await;
+    eventually("a handler runs", async || {
+        bus.health().await.longest_running.is_some()
+    })
+    .await;
+    let health = bus.health().await;
+    assert!(health.is_well(), "{health:?}");
+    assert_eq!(health.subscriptions.len(), 2);
+    let mine = |health: &laneway::Health| {
+        let mut mine = health.subscriptions.iter();
+        let mine = mine.find(|subscription| subscription.topic.as_str() == "orders");
+        mine.expect("it is there").clone()
+    };
+    let before = mine(&health);
+    assert_eq!(
+        (before.group.as_str(), &before.state),
+        ("default", &State::Running)
+    );
+    assert_eq!((before.since_commit, before.figures.handled), (None, 0));
+    gate.open();
+    settled(&bus).await;
+    let after = mine(&bus.health().await);
+    assert!(after.since_commit.is_some(), "the commit has moved");
+    assert_eq!(after.figures.handled, 1);
+    orders.close(SOON).await;
+    assert_eq!(orders.state(), State::Closed);
+    assert_eq!(bus.health().await.subscriptions.len(), 1);
+}
+
+pub(crate) async fn figures_count_what_happened<F: Fixture>(at: &F) {
+    let bus = at.bus().await;
+    let orders = bus
+        .subscription("orders")
+        .retry(attempts(2))
+        .on_exhausted(Exhausted::ParkKey)
+        .time_limit(Duration::from_millis(50))
+        .dedup(100)
+        .envelope(async |event| match event.aggregate_id().as_str() {
+            "fails-once" if event.context().attempt() == 1 => Err(Failure::new("once")),
+            "panics-once" if event.context().attempt() == 1 => panic!("once"),
+            "dawdles-once" if event.context().attempt() == 1 => std::future::pending().await,
+            "fails" => Err(Failure::new("always")),
+            _ => Ok(()),
+        })
+        .await
+        .expect("subscribed");
+    for key in ["fine", "fails-once", "panics-once", "dawdles-once"] {
+        publish(&bus, "orders", key, [0]).await;
+    }
+    publish(&bus, "orders", "fails", 0..3).await;
+    let twice = event("fine", 1);
+    for _ in 0..2 {
+        bus.publish_envelope("orders", &twice)
+            .await
+            .expect("published");
+    }
+    settled(&bus).await;
+    let figures = orders.figures();
+    assert_eq!(figures.handled, 5);
+    assert_eq!(figures.failed, 3 + 2, "three once, one twice");
+    assert_eq!(figures.parked, 3);
+    assert_eq!(figures.dead_lettered, 0);
+    assert_eq!(figures.deduplicated, 1);
+}

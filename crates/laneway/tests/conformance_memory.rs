@@ -1,0 +1,21 @@
+//! The broker in memory does what every broker must.
+
+mod conformance;
+
+use laneway::{Bus, BusBuilder, Error};
+
+use conformance::Fixture;
+
+struct Memory;
+
+impl Fixture for Memory {
+    fn new() -> Self {
+        Self
+    }
+
+    async fn open(&self, builder: BusBuilder) -> Result<Bus, Error> {
+        builder.open("memory:").await
+    }
+}
+
+conformance::conformance!(Memory);
