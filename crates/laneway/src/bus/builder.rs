@@ -12,7 +12,7 @@ use super::progress::Progress;
 use super::rate::{Limiter, RateLimit};
 use super::{Bus, Shared};
 use crate::broker::Broker;
-use crate::broker::embedded::Embedded;
+use crate::broker::embedded::{Embedded, FileStore};
 use crate::lanes::{Engine, Options, StartError};
 use crate::topic::Strategy;
 
@@ -69,6 +69,10 @@ impl BusBuilder {
     pub async fn open(self, url: &str) -> Result<Bus, Error> {
         let broker: Arc<dyn Broker> = match url.split_once(':') {
             Some(("memory", "")) => Arc::new(Embedded::in_memory().await?),
+            Some(("file", directory)) if !directory.is_empty() => {
+                let store = FileStore::open(directory).await?;
+                Arc::new(Embedded::over(Arc::new(store)).await?)
+            }
             _ => {
                 return Err(Error::Address {
                     url: url.to_owned(),

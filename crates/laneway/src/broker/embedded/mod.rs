@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `store` | what a storage engine must offer: topics, logs, positions |
 //! | `memory` | a store in memory |
+//! | `file` | a store on disk |
 //! | `finish` | appends that go on when their caller gives up |
 //! | `reader` | reads a log for a group, and waits at its end |
 //! | `retention` | removes what is too old or too much |
@@ -11,6 +12,7 @@
 //! Topics with [`Storage::Memory`] live in a memory store in either broker; only their declaration
 //! is kept on disk by `file:`.
 
+mod file;
 mod finish;
 mod memory;
 mod reader;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::{RwLock, watch};
 use tokio::task::AbortHandle;
 
+pub(crate) use self::file::FileStore;
 pub(crate) use self::store::{Log, Store};
 
 use self::finish::Finish;

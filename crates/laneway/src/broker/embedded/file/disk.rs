@@ -1,0 +1,77 @@
+//! What the store asks of the disk itself. Tests put a failing one in its place.
+
+use std::io;
+use std::path::Path;
+
+use fjall::{Database, PersistMode};
+
+const MIB: u64 = 1 << 20;
+
+/// The disk below a store.
+pub(super) trait Disk: Send + Sync + 'static {
+    /// Makes everything durable that was written to the journal.
+    fn sync(&self, database: &Database) -> fjall::Result<()> {
+        database.persist(PersistMode::SyncData)
+    }
+
+    /// How much room there is.
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        let figures = rustix::fs::statvfs(directory)?;
+        Ok(Space {
+            free: figures.f_bavail.saturating_mul(figures.f_frsize),
+            total: figures.f_blocks.saturating_mul(figures.f_frsize),
+        })
+    }
+}
+
+/// The disk as it is.
+#[derive(Debug)]
+pub(super) struct RealDisk;
+
+impl Disk for RealDisk {}
+
+/// Room on a file system, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Space {
+    pub(super) free: u64,
+    pub(super) total: u64,
+}
+
+impl Space {
+    /// Whether too little is left to take more records. What the engine has in memory must still
+    /// find room when it is moved out of the journal.
+    pub(super) fn is_short(self) -> bool {
+        self.free < self.reserve()
+    }
+
+    /// Whether a failure of the engine may well come from a lack of room.
+    pub(super) fn is_tight(self) -> bool {
+        self.free < 2 * self.reserve()
+    }
+
+    fn reserve(self) -> u64 {
+        (self.total / 20).clamp(8 * MIB, 128 * MIB)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_twentieth_is_kept_within_bounds() {
+        let short = |free_mib, total_mib| {
+            Space {
+                free: free_mib * MIB,
+                total: total_mib * MIB,
+            }
+            .is_short()
+        };
+        assert!(short(7, 20));
+        assert!(!short(8, 20));
+        assert!(short(19, 400));
+        assert!(!short(20, 400));
+        assert!(short(127, 1 << 20));
+        assert!(!short(128, 1 << 20));
+    }
+}

@@ -1,0 +1,282 @@
+//! fjall, as the store uses it.
+//!
+//! - A keyspace per topic. A row's key is its segment, its partition and its last offset. Segments
+//!   follow each other in time, so new rows are the highest of their keyspace and compaction has
+//!   nothing to merge; and within a segment a partition lies together, so that reading it is a scan.
+//!   The first row at or after a key holds the record that is looked for.
+//! - A keyspace for the [catalog](super::catalog).
+//! - All share one journal. Writing to it and syncing it are two steps here, so that a failure tells
+//!   which of them it was.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
+use fjall::{
+    AbstractTree, CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions,
+    OwnedWriteBatch, PersistMode,
+};
+
+use super::disk::Disk;
+use super::journals::Journals;
+
+const MIB: u64 = 1 << 20;
+
+/// What must be read again when the store is opened.
+const JOURNAL_BYTES: u64 = 128 * MIB;
+
+/// Blocks of rows that were read from disk.
+const CACHE_BYTES: u64 = 32 * MIB;
+
+/// Written to memory and the journal before a topic gets a new table.
+const MEMTABLE_BYTES: u64 = 16 * MIB;
+
+const CATALOG: &str = "catalog";
+
+/// How far the engine's background work may be behind before writing waits for it. The engine has
+/// limits of its own (4 and 20), but where its threads have failed it waits at them for ever.
+const MOST_SEALED: usize = 2;
+const MOST_RUNS: usize = 16;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommitError {
+    /// It was not written, or only in part.
+    #[error("{0}")]
+    Write(fjall::Error),
+    /// It was written, and nobody knows whether it is on disk.
+    #[error("{0}")]
+    Sync(fjall::Error),
+}
+
+pub(super) struct Engine {
+    database: Database,
+    catalog: Keyspace,
+    topics: HashMap<u32, Keyspace>,
+    journals: Mutex<Journals>,
+}
+
+/// The key of a row.
+pub(super) fn row_key(segment: u32, partition: u32, last: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..4].copy_from_slice(&segment.to_be_bytes());
+    key[4..8].copy_from_slice(&partition.to_be_bytes());
+    key[8..].copy_from_slice(&last.to_be_bytes());
+    key
+}
+
+fn topic_name(topic: u32) -> String {
+    format!("topic-{topic}")
+}
+
+fn topic_options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        // Reads are scans from a cursor: filters would only cost.
+        .filter_policy(FilterPolicy::disabled())
+        .data_block_size_policy(BlockSizePolicy::all(16 << 10))
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+}
+
+fn catalog_options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(4 * MIB)
+        .filter_policy(FilterPolicy::disabled())
+}
+
+impl Engine {
+    /// Opens the engine, and makes its files if there are none.
+    pub(super) fn open(directory: &Path) -> fjall::Result<Self> {
+        let database = Database::builder(directory)
+            // The journals are looked through for whole rows.
+            .journal_compression(CompressionType::None)
+            .max_journaling_size(JOURNAL_BYTES)
+            .cache_size(CACHE_BYTES)
+            .open()?;
+        let catalog = database.keyspace(CATALOG, catalog_options)?;
+        let mut topics = HashMap::new();
+        for name in database.list_keyspace_names() {
+            let topic = name.strip_prefix("topic-");
+            if let Some(topic) = topic.and_then(|topic| topic.parse().ok()) {
+                topics.insert(topic, database.keyspace(&name, topic_options)?);
+            }
+        }
+        Ok(Self {
+            database,
+            catalog,
+            topics,
+            journals: Mutex::new(Journals::hold(directory)?),
+        })
+    }
+
+    pub(super) fn topics(&self) -> impl Iterator<Item = u32> {
+        self.topics.keys().copied()
+    }
+
+    pub(super) fn has_topic(&self, topic: u32) -> bool {
+        self.topics.contains_key(&topic)
+    }
+
+    /// Makes room for a topic; nothing if it is there.
+    pub(super) fn make_topic(&mut self, topic: u32) -> fjall::Result<()> {
+        if !self.has_topic(topic) {
+            let keyspace = self.database.keyspace(&topic_name(topic), topic_options)?;
+            self.topics.insert(topic, keyspace);
+        }
+        Ok(())
+    }
+
+    /// Removes a topic's records, all at once.
+    pub(super) fn delete_topic(&mut self, topic: u32) -> fjall::Result<()> {
+        match self.topics.remove(&topic) {
+            Some(keyspace) => self.database.delete_keyspace(keyspace),
+            None => Ok(()),
+        }
+    }
+
+    /// All rows of the catalog.
+    pub(super) fn catalog(&self) -> impl Iterator<Item = Guard> {
+        self.catalog.iter()
+    }
+
+    /// The rows of a partition in a segment whose last offset is `from` or above.
+    pub(super) fn rows(
+        &self,
+        topic: u32,
+        segment: u32,
+        partition: u32,
+        from: u64,
+    ) -> impl DoubleEndedIterator<Item = Guard> + use<> {
+        let range = row_key(segment, partition, from)..=row_key(segment, partition, u64::MAX);
+        let rows = self.topics.get(&topic).map(|rows| rows.range(range));
+        rows.into_iter().flatten()
+    }
+
+    /// Whether anything is stored in the segments from `first` to before `end`.
+    pub(super) fn has_rows(&self, topic: u32, first: u32, end: u32) -> bool {
+        let range = row_key(first, 0, 0)..row_key(end, 0, 0);
+        let rows = self.topics.get(&topic).map(|rows| rows.range(range));
+        rows.into_iter().flatten().next().is_some()
+    }
+
+    /// Frees what is stored in the segments from `first` to before `end`, table by table. What is
+    /// still in memory, or in a table with others, stays.
+    pub(super) fn drop_segments(&self, topic: u32, first: u32, end: u32) -> fjall::Result<()> {
+        let range = row_key(first, 0, 0)..row_key(end, 0, 0);
+        match self.topics.get(&topic) {
+            Some(rows) => Ok(rows.tree.drop_range(range)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the files of dropped tables. The engine does so whenever it begins a new table, for
+    /// all that was dropped before the last commit.
+    pub(super) fn remove_dropped(&self) -> fjall::Result<()> {
+        self.catalog.rotate_memtable()?;
+        Ok(())
+    }
+
+    pub(super) fn writes(&self) -> Writes<'_> {
+        Writes {
+            engine: self,
+            batch: self.database.batch().durability(Some(PersistMode::Buffer)),
+            topics: Vec::new(),
+        }
+    }
+
+    /// Makes durable what was written.
+    pub(super) fn sync(&self, disk: &dyn Disk) -> Result<(), CommitError> {
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        journals
+            .follow()
+            .map_err(|error| CommitError::Sync(error.into()))?;
+        disk.sync(&self.database).map_err(CommitError::Sync)
+    }
+
+    /// Whether all that was ever synced is on disk, as far as the system knows.
+    pub(super) fn is_intact(&self) -> bool {
+        self.journals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .verify()
+            .is_ok()
+    }
+
+    /// Waits until the background work of a keyspace has caught up, or has failed.
+    fn throttle(&self, keyspace: &Keyspace) -> fjall::Result<()> {
+        while keyspace.sealed_memtable_count() >= MOST_SEALED
+            || keyspace.tree.l0_run_count() >= MOST_RUNS
+        {
+            // Nothing is buffered: this only tells whether the engine still works.
+            self.database.persist(PersistMode::Buffer)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// Rows that are written together.
+pub(super) struct Writes<'a> {
+    engine: &'a Engine,
+    batch: OwnedWriteBatch,
+    topics: Vec<u32>,
+}
+
+impl Writes<'_> {
+    pub(super) fn put_row(&mut self, topic: u32, key: [u8; 16], row: &[u8]) {
+        if let Some(rows) = self.engine.topics.get(&topic) {
+            self.batch.insert(rows, key, row);
+        }
+        if self.topics.last() != Some(&topic) && !self.topics.contains(&topic) {
+            self.topics.push(topic);
+        }
+    }
+
+    /// Sets or removes a row of the catalog. Once per key: rows of a batch have no order.
+    pub(super) fn put_catalog(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        match value {
+            Some(value) => self.batch.insert(&self.engine.catalog, key, value),
+            None => self.batch.remove(&self.engine.catalog, key),
+        }
+    }
+
+    /// Hands all of it to the system, as a whole or not at all. It survives the process then, not
+    /// yet the machine.
+    pub(super) fn commit(self) -> Result<(), CommitError> {
+        let engine = self.engine;
+        engine
+            .throttle(&engine.catalog)
+            .map_err(CommitError::Write)?;
+        for topic in &self.topics {
+            let rows = engine.topics.get(topic);
+            let rows = rows.ok_or(CommitError::Write(fjall::Error::KeyspaceDeleted))?;
+            engine.throttle(rows).map_err(CommitError::Write)?;
+        }
+        self.batch.commit().map_err(CommitError::Write)
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Moves a topic out of memory and the journal, into a table.
+    pub(super) fn flush(&self, topic: u32) {
+        self.topics[&topic].rotate_memtable_and_wait().unwrap();
+    }
+
+    /// Lets a background thread fail: it finds no place for a new table.
+    pub(super) fn fail_in_background(&self, topic: u32) {
+        let rows = &self.topics[&topic];
+        let (tables, aside) = (rows.path().join("tables"), rows.path().join("aside"));
+        std::fs::rename(&tables, &aside).unwrap();
+        std::fs::write(&tables, "in the way").unwrap();
+        rows.rotate_memtable().unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while self.database.persist(PersistMode::Buffer).is_ok() {
+            assert!(std::time::Instant::now() < deadline, "it still works");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::remove_file(&tables).unwrap();
+        std::fs::rename(&aside, &tables).unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+//! The log of one partition.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Shared;
+use super::batch::Append;
+use super::read;
+use super::retire;
+use super::row::Chunk;
+use super::state::LogState;
+use super::writer::Request;
+use crate::broker::embedded::store::Log;
+use crate::broker::{BoxFuture, BrokerError};
+use crate::record::{Delivered, Record};
+use crate::settle::Position;
+
+pub(super) struct FileLog {
+    pub(super) shared: Arc<Shared>,
+    pub(super) log: Arc<LogState>,
+}
+
+impl FileLog {
+    fn check(&self) -> Result<(), BrokerError> {
+        if self.log.topic.is_removed() {
+            return Err(BrokerError::UnknownTopic(self.log.topic.name.clone()));
+        }
+        Ok(())
+    }
+
+    async fn append_all(&self, records: Vec<Record>) -> Result<u64, BrokerError> {
+        self.check()?;
+        if records.is_empty() {
+            return Ok(self.span().end);
+        }
+        let records: Vec<_> = records.into_iter().map(Arc::new).collect();
+        // Encoded here, so that publishers share the work and the writer has less of it.
+        let chunks = Chunk::of(&records);
+        let bytes = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        let log = self.log.clone();
+        self.shared
+            .ask(bytes, |ack, place| {
+                Request::Append(Append {
+                    log,
+                    records,
+                    chunks,
+                    ack,
+                    place,
+                })
+            })
+            .await
+    }
+
+    async fn read_some(&self, from: u64, most: usize) -> Result<Vec<Delivered>, BrokerError> {
+        self.check()?;
+        let cached = self.log.lock().read_cached(from, most);
+        if let Some(records) = cached {
+            return Ok(records);
+        }
+        let log = self.log.clone();
+        self.shared
+            .with_engine(move |engine, identity| read::records(engine, identity, &log, from, most))
+            .await
+    }
+
+    async fn trim_to(&self, before: u64) -> Result<(), BrokerError> {
+        self.check()?;
+        if before <= self.span().start {
+            return Ok(());
+        }
+        let log = self.log.clone();
+        let start = self
+            .shared
+            .with_engine(move |engine, identity| read::mark(engine, identity, &log, before))
+            .await?;
+        let log = self.log.clone();
+        self.shared
+            .ask(0, |ack, _| Request::Trim { log, start, ack })
+            .await?;
+        retire::sweep(&self.shared, &self.log.topic).await
+    }
+
+    async fn save(&self, group: &str, position: &Position) -> Result<(), BrokerError> {
+        self.check()?;
+        let bytes = position.encode();
+        let place = self.shared.place(bytes.len()).await?;
+        let (ack, answer) = tokio::sync::oneshot::channel();
+        {
+            // Held until it is in the queue, so that two saves get there in this order.
+            let mut contents = self.log.lock();
+            let saved = contents.positions.get(group);
+            if saved.is_some_and(|saved| position.is_behind(saved)) {
+                return Ok(());
+            }
+            self.shared.push(Request::Save {
+                log: self.log.clone(),
+                group: group.to_owned(),
+                position: bytes,
+                ack,
+                place,
+            })?;
+            contents
+                .positions
+                .insert(group.to_owned(), position.clone());
+        }
+        self.shared.answered(answer).await
+    }
+}
+
+impl Log for FileLog {
+    fn append(&self, records: Vec<Record>) -> BoxFuture<'_, Result<u64, BrokerError>> {
+        Box::pin(self.append_all(records))
+    }
+
+    fn read(&self, from: u64, most: usize) -> BoxFuture<'_, Result<Vec<Delivered>, BrokerError>> {
+        Box::pin(self.read_some(from, most))
+    }
+
+    fn span(&self) -> Range<u64> {
+        let contents = self.log.lock();
+        contents.start.offset..contents.end.offset
+    }
+
+    fn bytes(&self) -> u64 {
+        let contents = self.log.lock();
+        contents.end.size - contents.start.size
+    }
+
+    fn trim(&self, before: u64) -> BoxFuture<'_, Result<(), BrokerError>> {
+        Box::pin(self.trim_to(before))
+    }
+
+    fn save_position<'a>(
+        &'a self,
+        group: &'a str,
+        position: &'a Position,
+    ) -> BoxFuture<'a, Result<(), BrokerError>> {
+        Box::pin(self.save(group, position))
+    }
+
+    fn position<'a>(
+        &'a self,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Position>, BrokerError>> {
+        let position = self.log.lock().positions.get(group).cloned();
+        Box::pin(std::future::ready(Ok(position)))
+    }
+}

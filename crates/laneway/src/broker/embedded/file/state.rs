@@ -1,0 +1,322 @@
+//! Topics and logs as they are known in memory. Readers and the writer share them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::record::{Delivered, Record};
+use crate::settle::Position;
+use crate::topic::TopicName;
+
+/// Written to one segment of a topic, by [`Record::size`], before the next one begins.
+///
+/// About what the engine keeps in memory for a topic, so that a table holds about one segment.
+pub(super) const SEGMENT_SIZE: u64 = 16 << 20;
+
+/// A topic that has logs.
+#[derive(Debug)]
+pub(super) struct TopicState {
+    pub(super) id: u32,
+    pub(super) name: TopicName,
+    removed: AtomicBool,
+    pub(super) segments: Mutex<Segments>,
+}
+
+/// Where new records of a topic go.
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    current: u32,
+    size: u64,
+    /// Ranges of segments that were dropped, so that it is not tried again and again.
+    pub(super) dropped: Vec<(u32, u32)>,
+}
+
+impl Segments {
+    /// Goes on in the highest segment that there is.
+    pub(super) fn resume(current: u32, size: u64) -> Self {
+        Self {
+            current,
+            size,
+            dropped: Vec::new(),
+        }
+    }
+
+    /// The segment for records of this size.
+    pub(super) fn place(&mut self, size: u64) -> u32 {
+        if self.size >= SEGMENT_SIZE {
+            self.current += 1;
+            self.size = 0;
+        }
+        self.size += size;
+        self.current
+    }
+
+    /// A segment of its own for records that are moved together.
+    pub(super) fn aside(&mut self) -> u32 {
+        self.current += 2;
+        self.size = 0;
+        self.current - 1
+    }
+
+    pub(super) fn current(&self) -> u32 {
+        self.current
+    }
+}
+
+impl TopicState {
+    pub(super) fn new(id: u32, name: TopicName) -> Self {
+        Self {
+            id,
+            name,
+            removed: AtomicBool::new(false),
+            segments: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn remove(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+}
+
+/// A place in a log, and what all records before it count for by [`Record::size`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mark {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// From here to the next span, the records of a log are in this segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) first: Mark,
+    pub(super) segment: u32,
+}
+
+/// The log of a partition.
+#[derive(Debug)]
+pub(super) struct LogState {
+    pub(super) topic: Arc<TopicState>,
+    pub(super) partition: u32,
+    contents: Mutex<Contents>,
+}
+
+/// What is in a log. Only durable records count.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) start: Mark,
+    pub(super) end: Mark,
+    /// In order. The last one stays, even if nothing of it is left.
+    pub(super) spans: VecDeque<Span>,
+    pub(super) positions: HashMap<String, Position>,
+    /// The latest records, up to the end.
+    tail: VecDeque<Arc<Record>>,
+}
+
+impl LogState {
+    pub(super) fn new(topic: Arc<TopicState>, partition: u32, contents: Contents) -> Self {
+        Self {
+            topic,
+            partition,
+            contents: Mutex::new(contents),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Contents> {
+        lock(&self.contents)
+    }
+}
+
+impl Contents {
+    /// The span that holds the record at `offset`, and the offset at which it ends.
+    pub(super) fn span_of(&self, offset: u64) -> Option<(Span, u64)> {
+        let after = self
+            .spans
+            .partition_point(|span| span.first.offset <= offset);
+        let next = self.spans.get(after).map(|span| span.first);
+        let span = self.spans.get(after.checked_sub(1)?)?;
+        Some((*span, next.unwrap_or(self.end).offset))
+    }
+
+    /// All spans with what is left in them, by [`Record::size`].
+    pub(super) fn live_spans(&self) -> impl Iterator<Item = (Span, u64)> {
+        let ends = self.spans.iter().skip(1).map(|span| span.first);
+        self.spans
+            .iter()
+            .zip(ends.chain([self.end]))
+            .map(|(span, end)| {
+                let from = span.first.size.max(self.start.size);
+                (*span, end.size.saturating_sub(from))
+            })
+    }
+
+    /// Says that a span is in another segment.
+    pub(super) fn move_span(&mut self, offset: u64, segment: u32) {
+        let moved = self
+            .spans
+            .iter_mut()
+            .find(|span| span.first.offset == offset);
+        if let Some(span) = moved {
+            span.segment = segment;
+        }
+    }
+
+    /// The spans that end at or before `offset`: all of them may go.
+    pub(super) fn spans_before(&self, offset: u64) -> impl Iterator<Item = Span> {
+        let nexts = self.spans.iter().skip(1);
+        self.spans
+            .iter()
+            .zip(nexts)
+            .take_while(move |(_, next)| next.first.offset <= offset)
+            .map(|(span, _)| *span)
+    }
+
+    /// Takes in records that became durable.
+    pub(super) fn extend(&mut self, spans: Vec<Span>, records: Vec<Arc<Record>>, end: Mark) {
+        if self.end.offset + records.len() as u64 != end.offset {
+            self.tail.clear();
+        }
+        self.spans.extend(spans);
+        self.tail.extend(records);
+        self.end = end;
+    }
+
+    /// Forgets the records before a mark.
+    pub(super) fn trim(&mut self, start: Mark) {
+        let gone = self.spans_before(start.offset).count();
+        self.spans.drain(..gone);
+        self.start = start;
+        let cached = self.cached_from();
+        let gone = start.offset.saturating_sub(cached);
+        self.forget(usize::try_from(gone).unwrap_or(usize::MAX));
+    }
+
+    /// Takes over what was found on disk; positions in memory are newer.
+    pub(super) fn replace(&mut self, found: Self) {
+        self.start = found.start;
+        self.end = found.end;
+        self.spans = found.spans;
+        self.tail.clear();
+        for (group, position) in found.positions {
+            self.positions.entry(group).or_insert(position);
+        }
+    }
+
+    /// The first offset that is in memory.
+    fn cached_from(&self) -> u64 {
+        self.end.offset - self.tail.len() as u64
+    }
+
+    /// Forgets the oldest records that are in memory.
+    pub(super) fn forget(&mut self, count: usize) {
+        self.tail.drain(..count.min(self.tail.len()));
+        // A burst must not keep its memory.
+        if self.tail.capacity() > 1024 && self.tail.capacity() > 4 * self.tail.len() {
+            self.tail.shrink_to_fit();
+        }
+    }
+
+    /// Records from memory, or `None` if the first of them is only on disk.
+    pub(super) fn read_cached(&self, from: u64, most: usize) -> Option<Vec<Delivered>> {
+        let from = from.max(self.start.offset);
+        if from >= self.end.offset {
+            return Some(Vec::new());
+        }
+        let skip = usize::try_from(from.checked_sub(self.cached_from())?).ok()?;
+        let records = self.tail.range(skip..).take(most).zip(from..);
+        let delivered = records.map(|(record, offset)| Delivered {
+            offset,
+            record: record.clone(),
+        });
+        Some(delivered.collect())
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(offset: u64) -> Mark {
+        Mark {
+            offset,
+            size: offset * 10,
+        }
+    }
+
+    fn span(first: u64, segment: u32) -> Span {
+        Span {
+            first: mark(first),
+            segment,
+        }
+    }
+
+    fn records(count: usize) -> Vec<Arc<Record>> {
+        vec![Arc::default(); count]
+    }
+
+    #[test]
+    fn a_record_is_in_the_span_that_begins_at_or_before_it() {
+        let mut contents = Contents::default();
+        assert_eq!(contents.span_of(0), None);
+        contents.extend(vec![span(0, 1), span(5, 4)], records(9), mark(9));
+        assert_eq!(contents.span_of(4), Some((span(0, 1), 5)));
+        assert_eq!(contents.span_of(5), Some((span(5, 4), 9)));
+        contents.move_span(0, 7);
+        assert_eq!(contents.span_of(4), Some((span(0, 7), 5)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_span_begins_at_the_start_of_the_log() {
+        let mut contents = Contents::default();
+        contents.extend(vec![span(0, 1), span(5, 4)], records(9), mark(9));
+        contents.trim(mark(2));
+        let left: Vec<_> = contents.live_spans().collect();
+        assert_eq!(left, [(span(0, 1), 30), (span(5, 4), 40)]);
+    }
+
+    #[test]
+    fn trimming_keeps_the_last_span() {
+        let mut contents = Contents::default();
+        let spans = vec![span(0, 0), span(3, 1), span(6, 2)];
+        contents.extend(spans, records(9), mark(9));
+        contents.trim(mark(5));
+        assert_eq!(contents.spans, [span(3, 1), span(6, 2)]);
+        let offsets = |contents: &Contents, from| -> Vec<u64> {
+            let read = contents.read_cached(from, 9).unwrap();
+            read.iter().map(|delivered| delivered.offset).collect()
+        };
+        assert_eq!(offsets(&contents, 0), [5, 6, 7, 8]);
+        contents.trim(mark(9));
+        assert_eq!(contents.spans, [span(6, 2)]);
+        assert_eq!(offsets(&contents, 0), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_only_on_disk_is_not_read_from_memory() {
+        let mut contents = Contents::default();
+        contents.extend(vec![span(0, 0)], records(9), mark(9));
+        contents.forget(4);
+        assert!(contents.read_cached(3, 2).is_none());
+        assert_eq!(contents.read_cached(4, 2).unwrap().len(), 2);
+        // Records that are not next to those in memory.
+        contents.extend(Vec::new(), records(2), mark(20));
+        assert!(contents.read_cached(17, 2).is_none());
+        assert_eq!(contents.read_cached(18, 9).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_segment_is_left_when_it_is_full() {
+        let mut segments = Segments::resume(3, 0);
+        assert_eq!(segments.place(SEGMENT_SIZE), 3);
+        assert_eq!(segments.place(1), 4);
+        assert_eq!(segments.aside(), 5);
+        assert_eq!(segments.place(1), 6);
+    }
+}

@@ -1,0 +1,256 @@
+//! Disks that fail, are full, or take their time.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fjall::{Database, PersistMode};
+
+use super::super::disk::{Disk, Space};
+use super::*;
+
+/// A disk that does what a test says.
+#[derive(Clone)]
+struct TestDisk(Arc<Controls>);
+
+struct Controls {
+    fails: AtomicBool,
+    free: AtomicU64,
+    /// Held by a test that wants syncs to wait.
+    gate: tokio::sync::Mutex<()>,
+    syncs: AtomicU64,
+}
+
+impl TestDisk {
+    fn new() -> Self {
+        Self(Arc::new(Controls {
+            fails: AtomicBool::new(false),
+            free: AtomicU64::new(1 << 40),
+            gate: tokio::sync::Mutex::default(),
+            syncs: AtomicU64::new(0),
+        }))
+    }
+
+    async fn store(&self, directory: &Path) -> FileStore {
+        let disk = Box::new(self.clone());
+        let store = FileStore::open_on(directory, disk).await.unwrap();
+        let topic = Topic::domain("orders").partitions(2).build().unwrap();
+        store.put_topic(&topic).await.unwrap();
+        store
+    }
+}
+
+impl Disk for TestDisk {
+    fn sync(&self, database: &Database) -> fjall::Result<()> {
+        drop(self.0.gate.blocking_lock());
+        self.0.syncs.fetch_add(1, Ordering::SeqCst);
+        if self.0.fails.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the disk is broken").into());
+        }
+        database.persist(PersistMode::SyncData)
+    }
+
+    fn space(&self, _: &Path) -> io::Result<Space> {
+        Ok(Space {
+            free: self.0.free.load(Ordering::SeqCst),
+            total: 1 << 40,
+        })
+    }
+}
+
+fn fail_in_background(store: &FileStore) {
+    let id = topic_id(store);
+    let guard = store.shared.engine();
+    guard.as_ref().unwrap().fail_in_background(id);
+}
+
+/// Waits for something to become so.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waiting)
+        .await
+        .expect("in time");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    append(&first, "acked").await;
+    disk.0.fails.store(true, Ordering::SeqCst);
+    let error = first.append(vec![record("lost")]).await.unwrap_err();
+    assert!(matches!(error, BrokerError::Poisoned(_)), "{error}");
+    assert!(error.to_string().contains("the disk is broken"), "{error}");
+
+    // The disk works again, but who knows what it has?
+    disk.0.fails.store(false, Ordering::SeqCst);
+    for attempt in 0..3 {
+        let error = first.append(vec![record("late")]).await.unwrap_err();
+        assert!(
+            matches!(error, BrokerError::Poisoned(_)),
+            "{attempt}: {error}"
+        );
+    }
+    let error = first
+        .save_position("g", &Position::at(1))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, BrokerError::Poisoned(_)), "{error}");
+    let error = store.health().unwrap_err();
+    assert!(matches!(error, BrokerError::Poisoned(_)), "{error}");
+    assert_eq!(first.span(), 0..1);
+    let all = read_all(&first, 0).await.unwrap();
+    assert_eq!(all.iter().map(text).collect::<Vec<_>>(), ["acked"]);
+    assert!(store.close().await.is_err());
+
+    let store = open(folder.path()).await;
+    let all = read_all(&log(&store, "orders", 0).await, 0).await.unwrap();
+    assert_eq!(text(&all[0]), "acked");
+    // The one of which nobody knew may be there; the ones after it were never tried.
+    assert!(all.len() <= 2);
+}
+
+#[tokio::test]
+async fn all_publishers_of_a_batch_hear_of_a_failed_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    disk.0.fails.store(true, Ordering::SeqCst);
+    let gate = disk.0.gate.lock().await;
+    let publishers: Vec<_> = (0..50)
+        .map(|_| {
+            let log = first.clone();
+            tokio::spawn(async move { log.append(vec![record("x")]).await })
+        })
+        .collect();
+    drop(gate);
+    for publisher in publishers {
+        assert!(publisher.await.unwrap().is_err());
+    }
+}
+
+#[tokio::test]
+async fn nobody_sees_a_record_before_it_is_durable() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    append(&first, "a").await;
+    let gate = disk.0.gate.lock().await;
+    let publisher = tokio::spawn({
+        let log = first.clone();
+        async move { log.append(vec![record("b")]).await }
+    });
+    // It is written, and waits for the sync.
+    let id = topic_id(&store);
+    let is_written = || {
+        let guard = store.shared.engine();
+        guard.as_ref().unwrap().rows(id, 0, 0, 1).next().is_some()
+    };
+    until(is_written).await;
+    assert_eq!(first.span(), 0..1);
+    log_state(&store, 0).lock().forget(usize::MAX);
+    assert_eq!(first.read(0, 10).await.unwrap().len(), 1);
+    assert!(!publisher.is_finished());
+    drop(gate);
+    assert_eq!(publisher.await.unwrap().unwrap(), 1);
+    assert_eq!(first.read(0, 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn publishers_share_a_sync_and_positions_need_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let logs = [
+        log(&store, "orders", 0).await,
+        log(&store, "orders", 1).await,
+    ];
+    let before = disk.0.syncs.load(Ordering::SeqCst);
+    let gate = disk.0.gate.lock().await;
+    let publishers: Vec<_> = (0..100)
+        .map(|number| {
+            let log = logs[number % 2].clone();
+            tokio::spawn(async move { log.append(vec![record("x")]).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    drop(gate);
+    for publisher in publishers {
+        publisher.await.unwrap().unwrap();
+    }
+    let syncs = disk.0.syncs.load(Ordering::SeqCst) - before;
+    assert!((1..=3).contains(&syncs), "{syncs} syncs");
+
+    for low in 1..20 {
+        let position = Position::at(low);
+        logs[0].save_position("g", &position).await.unwrap();
+    }
+    assert_eq!(disk.0.syncs.load(Ordering::SeqCst) - before, syncs);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_passes_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    append(&first, "before").await;
+    disk.0.free.store(1 << 20, Ordering::SeqCst);
+    let error = first.append(vec![record("no room")]).await.unwrap_err();
+    assert!(matches!(error, BrokerError::DiskFull { .. }), "{error}");
+    assert!(matches!(store.health(), Err(BrokerError::DiskFull { .. })));
+    // What frees space, and what is small, is still done.
+    first.save_position("g", &Position::at(1)).await.unwrap();
+    first.trim(1).await.unwrap();
+
+    disk.0.free.store(1 << 40, Ordering::SeqCst);
+    until(|| store.health().is_ok()).await;
+    assert_eq!(append(&first, "after").await, 1);
+}
+
+#[tokio::test]
+async fn an_engine_that_failed_for_want_of_room_is_opened_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    append(&first, "before").await;
+    first.save_position("g", &Position::at(1)).await.unwrap();
+
+    // A background thread of the engine fails.
+    disk.0.free.store(200 << 20, Ordering::SeqCst);
+    fail_in_background(&store);
+    let error = first.append(vec![record("no room")]).await.unwrap_err();
+    assert!(matches!(error, BrokerError::DiskFull { .. }), "{error}");
+    assert_eq!(first.read(0, 10).await.unwrap().len(), 1, "reading goes on");
+
+    disk.0.free.store(1 << 40, Ordering::SeqCst);
+    until(|| store.health().is_ok()).await;
+    assert_eq!(append(&first, "after").await, 1);
+    let all = read_all(&first, 0).await.unwrap();
+    assert_eq!(
+        all.iter().map(text).collect::<Vec<_>>(),
+        ["before", "after"]
+    );
+    assert_eq!(first.position("g").await.unwrap(), Some(Position::at(1)));
+}
+
+#[tokio::test]
+async fn an_engine_that_failed_with_room_to_spare_stays_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    append(&first, "before").await;
+    fail_in_background(&store);
+    let error = first.append(vec![record("x")]).await.unwrap_err();
+    assert!(matches!(error, BrokerError::Poisoned(_)), "{error}");
+}

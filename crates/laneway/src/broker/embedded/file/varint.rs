@@ -1,0 +1,135 @@
+//! Numbers of variable length, and a reader that never runs past the end.
+
+/// Appends a number, seven bits to a byte, the lowest first.
+pub(super) fn put(into: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        into.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    into.push((number & 0x7f) as u8);
+}
+
+/// Appends a signed number such that small ones stay short, whatever their sign.
+pub(super) fn put_signed(into: &mut Vec<u8>, number: i64) {
+    put(into, ((number << 1) ^ (number >> 63)).cast_unsigned());
+}
+
+/// Appends bytes behind their length.
+pub(super) fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
+    put(into, bytes.len() as u64);
+    into.extend_from_slice(bytes);
+}
+
+/// The bytes end early, or are not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// Where.
+    pub(super) at: usize,
+}
+
+/// Reads what the functions above wrote.
+#[derive(Clone, Debug)]
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Fails if anything is left.
+    pub(super) fn finish(&self) -> Result<(), Broken> {
+        if self.at == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(Broken { at: self.at })
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Broken> {
+        let broken = Broken { at: self.at };
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.bytes.get(self.at).ok_or(broken)?;
+            self.at += 1;
+            let part = u64::from(byte & 0x7f);
+            if shift == 63 && part > 1 {
+                return Err(broken);
+            }
+            number |= part << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(broken)
+    }
+
+    pub(super) fn number_as<T: TryFrom<u64>>(&mut self) -> Result<T, Broken> {
+        let broken = Broken { at: self.at };
+        T::try_from(self.number()?).map_err(|_| broken)
+    }
+
+    pub(super) fn signed(&mut self) -> Result<i64, Broken> {
+        let number = self.number()?;
+        Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+
+    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], Broken> {
+        let broken = Broken { at: self.at };
+        let end = self.at.checked_add(length).ok_or(broken)?;
+        let bytes = self.bytes.get(self.at..end).ok_or(broken)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+        let broken = Broken { at: self.at };
+        self.take(N)?.try_into().map_err(|_| broken)
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Broken> {
+        let length = self.number_as()?;
+        self.take(length)
+    }
+
+    pub(super) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_read_back(number: u64, signed: i64, bytes: Vec<u8>) {
+            let mut written = Vec::new();
+            put(&mut written, number);
+            put_signed(&mut written, signed);
+            put_bytes(&mut written, &bytes);
+            let mut reader = Reader::new(&written);
+            prop_assert_eq!(reader.number(), Ok(number));
+            prop_assert_eq!(reader.signed(), Ok(signed));
+            prop_assert_eq!(reader.bytes(), Ok(&bytes[..]));
+            prop_assert_eq!(reader.finish(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn too_long_and_too_short_are_told() {
+        assert_eq!(Reader::new(&[0x80]).number(), Err(Broken { at: 0 }));
+        assert_eq!(Reader::new(&[0xff; 11]).number(), Err(Broken { at: 0 }));
+        assert_eq!(Reader::new(&[3, 1, 2]).bytes(), Err(Broken { at: 1 }));
+        let mut reader = Reader::new(&[0xff, 0xff, 3]);
+        assert_eq!(reader.number_as::<u8>(), Err(Broken { at: 0 }));
+    }
+}
