@@ -15,7 +15,8 @@
 //! - [`progress`]: what is seen while it runs
 //! - [`workload`]: keys and events that contenders are fed with
 //! - [`contenders`]: floors and peers that several benchmarks share
-//! - [`channels`]: the first benchmark
+//! - [`channels`]: the floor
+//! - [`lanes`]: the lanes engine and its peers
 //!
 //! # Adding a benchmark
 //!
@@ -43,6 +44,7 @@ pub mod channels;
 pub mod chart;
 pub mod contenders;
 pub mod frame;
+pub mod lanes;
 pub mod machine;
 pub mod progress;
 pub mod report;
@@ -63,8 +65,15 @@ pub struct Entry {
 }
 
 /// Every benchmark there is.
-pub const ALL: &[Entry] = &[Entry {
-    name: channels::NAME,
-    about: channels::ABOUT,
-    build: channels::bench,
-}];
+pub const ALL: &[Entry] = &[
+    Entry {
+        name: channels::NAME,
+        about: channels::ABOUT,
+        build: channels::bench,
+    },
+    Entry {
+        name: lanes::NAME,
+        about: lanes::ABOUT,
+        build: lanes::bench,
+    },
+];
