@@ -170,36 +170,47 @@ impl<H: Events> Domain<H> {
         }
     }
 
-    /// Calls the user's handler with the events that it has not seen. A failure is told in terms of
-    /// the whole attempt, of which `done_before` jobs came before these events.
+    /// Calls the user's handler, unless there is nothing to call it with. A failure is told in terms
+    /// of the whole attempt, of which `done_before` jobs came before these events.
     async fn call(&self, events: Vec<Event>, done_before: usize) -> Result<(), Failure> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        if let Some(dedup) = &self.dedup {
+            return self.call_with_unseen(dedup, events, done_before).await;
+        }
+        let count = events.len();
+        let result = self.call_handler(events).await;
+        let handled = match &result {
+            Ok(()) => count,
+            Err(failure) => failure.done().min(count - 1),
+        };
+        self.count(handled, 0);
+        result.map_err(|failure| failure.after(done_before + handled))
+    }
+
+    /// The same with the events that it has not seen.
+    async fn call_with_unseen(
+        &self,
+        dedup: &Dedup,
+        events: Vec<Event>,
+        done_before: usize,
+    ) -> Result<(), Failure> {
         let count = events.len();
         let mut places = Vec::with_capacity(count);
         let mut unseen: Vec<Event> = Vec::with_capacity(count);
         for (place, event) in events.into_iter().enumerate() {
-            if !self.is_repeated(&event, &unseen) {
+            if !is_repeated(dedup, &event, &unseen) {
                 places.push(place);
                 unseen.push(event);
             }
         }
-        let Some(first) = unseen.first() else {
+        if unseen.is_empty() {
             self.count(0, count);
             return Ok(());
-        };
-        let ids: Vec<SmolStr> = match &self.dedup {
-            Some(_) => unseen.iter().map(|e| SmolStr::new(e.event_id())).collect(),
-            None => Vec::new(),
-        };
-        let span = tracing::debug_span!(
-            "handle",
-            topic = %self.topic.name(),
-            key = %first.aggregate_id(),
-            offset = first.context.offset,
-            attempt = first.context.attempt,
-        );
-        let trace = first.context.trace;
-        let handling = self.handler.handle(unseen).instrument(span);
-        let result = trace::within(trace, handling).await;
+        }
+        let ids: Vec<_> = unseen.iter().map(|e| SmolStr::new(e.event_id())).collect();
+        let result = self.call_handler(unseen).await;
         // How many of the unseen were handled, and how many of all are done by that.
         let (handled, done) = match &result {
             Ok(()) => (places.len(), count),
@@ -209,19 +220,22 @@ impl<H: Events> Domain<H> {
             }
         };
         self.count(handled, done - handled);
-        if let Some(dedup) = &self.dedup {
-            ids.iter().take(handled).for_each(|id| dedup.remember(id));
-        }
+        ids.iter().take(handled).for_each(|id| dedup.remember(id));
         result.map_err(|failure| failure.after(done_before + done))
     }
 
-    /// Whether the event was handled lately, or comes twice in this batch.
-    fn is_repeated(&self, event: &Event, batch: &[Event]) -> bool {
-        let Some(dedup) = &self.dedup else {
-            return false;
-        };
-        let id = event.event_id();
-        dedup.has_seen(id) || batch.iter().any(|other| other.event_id() == id)
+    /// Calls it within the span and the trace of the first event.
+    async fn call_handler(&self, events: Vec<Event>) -> Result<(), Failure> {
+        let first = &events[0];
+        let span = tracing::debug_span!(
+            "handle",
+            topic = %self.topic.name(),
+            key = %first.aggregate_id(),
+            offset = first.context.offset,
+            attempt = first.context.attempt,
+        );
+        let trace = first.context.trace;
+        trace::within(trace, self.handler.handle(events).instrument(span)).await
     }
 
     fn count(&self, handled: usize, deduplicated: usize) {
@@ -338,6 +352,12 @@ impl<H: Events> Domain<H> {
             },
         })
     }
+}
+
+/// Whether the event was handled lately, or comes twice in this batch.
+fn is_repeated(dedup: &Dedup, event: &Event, batch: &[Event]) -> bool {
+    let id = event.event_id();
+    dedup.has_seen(id) || batch.iter().any(|other| other.event_id() == id)
 }
 
 fn trace_of(record: &Record) -> Option<trace::TraceParent> {
