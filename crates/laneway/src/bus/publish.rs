@@ -1,6 +1,5 @@
 //! Publishing: which partition, what record, how fast.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use smol_str::SmolStr;
@@ -120,23 +119,24 @@ impl Bus {
         known: &Known,
         records: Vec<(u32, Record)>,
     ) -> Result<Vec<Receipt>, Error> {
-        let partitions: Vec<u32> = records.iter().map(|(partition, _)| *partition).collect();
-        let mut by_partition: HashMap<u32, Vec<Record>> = HashMap::new();
+        let count = known.topic.partitions().get() as usize;
+        let places: Vec<u32> = records.iter().map(|(partition, _)| *partition).collect();
+        let mut by_partition = vec![Vec::new(); count];
         for (partition, record) in records {
-            by_partition.entry(partition).or_default().push(record);
+            by_partition[partition as usize].push(record);
         }
-        let appending = by_partition
-            .into_iter()
+        let appending = (0..)
+            .zip(by_partition)
+            .filter(|(_, records)| !records.is_empty())
             .map(|(partition, records)| self.append(known, partition, records));
-        let mut next: HashMap<u32, u64> = futures_util::future::try_join_all(appending)
-            .await?
-            .into_iter()
-            .map(|receipt| (receipt.partition, receipt.offset))
-            .collect();
-        Ok(partitions
+        let mut next = vec![0; count];
+        for receipt in futures_util::future::try_join_all(appending).await? {
+            next[receipt.partition as usize] = receipt.offset;
+        }
+        Ok(places
             .into_iter()
             .map(|partition| {
-                let next = next.entry(partition).or_default();
+                let next = &mut next[partition as usize];
                 let offset = *next;
                 *next += 1;
                 Receipt { partition, offset }
