@@ -10,8 +10,11 @@ use super::content_type::ContentType;
 use super::error::Field;
 use super::{Envelope, timestamp};
 
-/// Room for the field names, the version, the timestamp and the punctuation of one envelope.
-const FRAME: usize = 256;
+/// Room for the required field names, the version, the timestamp and their punctuation.
+const FRAME: usize = 144;
+
+/// Room for the name of an optional field and its punctuation.
+const OPTIONAL: usize = 24;
 
 pub(super) fn encode(envelope: &Envelope) -> Vec<u8> {
     let payload = &envelope.payload;
@@ -57,13 +60,13 @@ fn capacity(envelope: &Envelope) -> usize {
         envelope.correlation_id(),
         envelope.tenant_id(),
     ];
-    let texts: usize = optional.iter().flatten().map(|text| text.len()).sum();
+    let texts = optional.iter().flatten().map(|text| OPTIONAL + text.len());
     let payload = envelope.payload.data().len();
     FRAME
         + envelope.event_id.len()
         + envelope.aggregate_id.as_str().len()
         + envelope.event_type.len()
-        + texts
+        + texts.sum::<usize>()
         + if envelope.payload.is_json() {
             payload
         } else {
