@@ -3,6 +3,7 @@
 mod broker;
 mod bus;
 pub mod envelope;
+mod exposition;
 mod fnv;
 pub mod headers;
 pub mod lanes;

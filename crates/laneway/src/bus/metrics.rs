@@ -11,30 +11,21 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder,
-};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::Exemplar;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::handle::Inner;
 use super::shared::lock;
 use super::state::State;
-use super::{Bus, Shared};
+use super::{Bus, Shared, SubscriptionFigures};
 use crate::broker::Lag;
+use crate::exposition::{Labels, Page};
 use crate::lanes::{Histogram, Latency};
 use crate::topic::TopicName;
 
 /// How often the broker is asked: as often as most people scrape.
 const ASK_EVERY: Duration = Duration::from_secs(15);
-
-/// Upper ends of the buckets for the time a publish takes, in seconds: memory is at the lower end,
-/// a disk in the middle, a broker that is in trouble at the upper end.
-const BUCKETS: [f64; 14] = [
-    1e-5, 2.5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 1e-1, 2.5e-1, 1.0, 5.0, 30.0,
-];
 
 impl Bus {
     /// Adds the figures of this bus and of its lanes to a registry.
@@ -57,7 +48,8 @@ impl Bus {
     ///
     /// The last three are asked for every 15 seconds, the others are read at every scrape. A
     /// subscription that was closed has no figures any more. The prefix of the registry comes before
-    /// each name.
+    /// each name. The figures of the lanes, by topic and by worker, are listed at
+    /// [`Engine::metrics`](crate::lanes::Engine::metrics); their topics are called `topic@group`.
     ///
     /// ```
     /// use laneway::Bus;
@@ -87,6 +79,7 @@ impl Bus {
             bus: Arc::downgrade(&self.shared),
             asked,
         }));
+        registry.register_collector(Box::new(self.shared.engine.metrics()));
     }
 }
 
@@ -164,134 +157,97 @@ impl fmt::Debug for Figures {
 }
 
 impl Collector for Figures {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // Once for each name, with all labels: that is what the format asks for.
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
         if let Some(bus) = self.bus.upgrade() {
-            encode_publishes(&mut encoder, &bus)?;
-            encode_subscriptions(&mut encoder, &bus.subscriptions())?;
+            write_publishes(&mut page, &bus)?;
+            write_subscriptions(&mut page, &bus.subscriptions())?;
         }
-        encode_answers(&mut encoder, &lock(&self.asked))
+        write_answers(&mut page, &lock(&self.asked))
     }
 }
 
-fn encode_publishes(encoder: &mut DescriptorEncoder<'_>, bus: &Shared) -> fmt::Result {
+fn write_publishes(page: &mut Page<'_>, bus: &Shared) -> fmt::Result {
     let topics = bus.all_known();
-    let labelled = |value: fn(&Publishes) -> u64| {
-        topics.iter().map(move |known| {
-            let labels = Labels::new(known.topic.name().as_str());
-            (labels, value(&known.publishes))
+    let labelled = || {
+        topics.iter().map(|known| {
+            let labels = Labels([("topic", Some(known.topic.name().as_str()))]);
+            (labels, &known.publishes)
         })
     };
-    counters(
-        encoder,
+    page.counters(
         "bus_published",
         "Records that were published",
-        labelled(|publishes| publishes.records.load(Relaxed)),
+        labelled().map(|(labels, publishes)| (labels, publishes.records.load(Relaxed))),
     )?;
-    counters(
-        encoder,
+    page.counters(
         "bus_publish_errors",
         "Records whose publish failed or took too long",
-        labelled(|publishes| publishes.errors.load(Relaxed)),
+        labelled().map(|(labels, publishes)| (labels, publishes.errors.load(Relaxed))),
     )?;
-    let mut family = encoder.encode_descriptor(
+    page.durations(
         "bus_publish_duration",
         "How long the broker took for a publish",
-        Some(&Unit::Seconds),
-        MetricType::Histogram,
-    )?;
-    for known in &topics {
-        let mut latency = Latency::default();
-        known.publishes.duration.add_to(&mut latency);
-        family
-            .encode_family(&Labels::new(known.topic.name().as_str()))?
-            .encode_histogram(
-                latency.sum().as_secs_f64(),
-                latency.count(),
-                &buckets(&latency),
-                None::<&std::collections::HashMap<usize, Exemplar<Labels<'_>, f64>>>,
-            )?;
-    }
-    Ok(())
+        labelled().map(|(labels, publishes)| {
+            let mut latency = Latency::default();
+            publishes.duration.add_to(&mut latency);
+            (labels, latency)
+        }),
+    )
 }
 
-/// Each bucket alone; the encoder adds them up.
-fn buckets(latency: &Latency) -> Vec<(f64, u64)> {
-    let mut below = 0;
-    let mut buckets: Vec<_> = BUCKETS
-        .into_iter()
-        .map(|upper| {
-            let at_most = latency.at_most(Duration::from_secs_f64(upper));
-            let here = at_most - below;
-            below = at_most;
-            (upper, here)
-        })
-        .collect();
-    buckets.push((f64::INFINITY, latency.count() - below));
-    buckets
-}
-
-fn encode_subscriptions(
-    encoder: &mut DescriptorEncoder<'_>,
-    subscriptions: &[Arc<Inner>],
-) -> fmt::Result {
-    let figures: Vec<_> = subscriptions
-        .iter()
-        .map(|subscription| {
-            let flow = &subscription.flow;
-            let labels = Labels::new(flow.topic.as_str()).group(&flow.group);
-            (labels, subscription.figures())
-        })
-        .collect();
-    let mut counters = |name, help, value: fn(&super::SubscriptionFigures) -> u64| {
-        let rows = figures
-            .iter()
-            .map(|(labels, figures)| (*labels, value(figures)));
-        counters(encoder, name, help, rows)
-    };
-    counters("bus_handled", "Deliveries that were handled", |f| f.handled)?;
-    counters("bus_failed", "Attempts that failed", |f| f.failed)?;
-    counters(
-        "bus_dead_lettered",
-        "Events that went to the dead letters",
-        |f| f.dead_lettered,
-    )?;
-    counters("bus_parked", "Events that were parked", |f| f.parked)?;
-    counters(
-        "bus_deduplicated",
-        "Events that were skipped because their id was known",
-        |f| f.deduplicated,
-    )?;
-    let states = subscriptions
-        .iter()
-        .zip(&figures)
-        .flat_map(|(subscription, (labels, _))| {
-            let current = name_of(&subscription.flow.condition.state());
-            STATES.map(|state| (labels.state(state), f64::from(u8::from(state == current))))
+fn write_subscriptions(page: &mut Page<'_>, subscriptions: &[Arc<Inner>]) -> fmt::Result {
+    type Counter = (&'static str, &'static str, fn(&SubscriptionFigures) -> u64);
+    const COUNTERS: [Counter; 5] = [
+        ("bus_handled", "Deliveries that were handled", |f| f.handled),
+        ("bus_failed", "Attempts that failed", |f| f.failed),
+        (
+            "bus_dead_lettered",
+            "Events that went to the dead letters",
+            |f| f.dead_lettered,
+        ),
+        ("bus_parked", "Events that were parked", |f| f.parked),
+        (
+            "bus_deduplicated",
+            "Events that were skipped because their id was known",
+            |f| f.deduplicated,
+        ),
+    ];
+    for (name, help, value) in COUNTERS {
+        let values = subscriptions.iter().map(|subscription| {
+            let labels = of_subscription(subscription);
+            (labels, value(&subscription.figures()))
         });
-    gauges(
-        encoder,
+        page.counters(name, help, values)?;
+    }
+    page.gauges(
         "bus_subscription_state",
         "1 for the state that the subscription is in",
-        None,
-        states,
+        subscriptions.iter().flat_map(|subscription| {
+            let Labels([topic, group]) = of_subscription(subscription);
+            let current = name_of(&subscription.flow.condition.state());
+            STATES.map(|state| {
+                let labels = Labels([topic, group, ("state", Some(state))]);
+                (labels, u32::from(state == current))
+            })
+        }),
     )?;
-    let ages = subscriptions
-        .iter()
-        .zip(&figures)
-        .filter_map(|(subscription, (labels, _))| {
-            Some((
-                *labels,
-                subscription.flow.condition.since_commit()?.as_secs_f64(),
-            ))
-        });
-    gauges(
-        encoder,
-        "bus_last_commit_age",
+    page.gauges(
+        "bus_last_commit_age_seconds",
         "How long ago the position of the group last moved",
-        Some(&Unit::Seconds),
-        ages,
+        subscriptions.iter().filter_map(|subscription| {
+            let age = subscription.flow.condition.since_commit()?;
+            Some((of_subscription(subscription), age.as_secs_f64()))
+        }),
     )
+}
+
+fn of_subscription(subscription: &Inner) -> Labels<'_, 2> {
+    let flow = &subscription.flow;
+    Labels([
+        ("topic", Some(flow.topic.as_str())),
+        ("group", Some(&*flow.group)),
+    ])
 }
 
 const STATES: [&str; 4] = ["running", "failing", "stopped", "closed"];
@@ -305,117 +261,42 @@ fn name_of(state: &State) -> &'static str {
     }
 }
 
-fn encode_answers(encoder: &mut DescriptorEncoder<'_>, answers: &Answers) -> fmt::Result {
-    let lags = || {
-        answers.backlog.iter().flat_map(|(topic, group, lags)| {
-            let labels = Labels::new(topic.as_str()).group(group);
+fn write_answers(page: &mut Page<'_>, answers: &Answers) -> fmt::Result {
+    let lags: Vec<_> = answers
+        .backlog
+        .iter()
+        .flat_map(|(topic, group, lags)| {
             lags.iter()
-                .map(move |lag| (labels.partition(lag.partition), lag))
+                .map(move |lag| (topic, group, lag.partition.to_string(), lag))
+        })
+        .collect();
+    let labelled = || {
+        lags.iter().map(|(topic, group, partition, lag)| {
+            let labels = Labels([
+                ("topic", Some(topic.as_str())),
+                ("group", Some(&***group)),
+                ("partition", Some(partition.as_str())),
+            ]);
+            (labels, lag)
         })
     };
-    gauges(
-        encoder,
+    page.gauges(
         "bus_backlog_records",
         "Records that are not settled",
-        None,
-        lags().map(|(labels, lag)| (labels, lag.records as f64)),
+        labelled().map(|(labels, lag)| (labels, lag.records)),
     )?;
-    gauges(
-        encoder,
-        "bus_backlog_oldest_age",
+    page.gauges(
+        "bus_backlog_oldest_age_seconds",
         "How old the oldest unsettled record is",
-        Some(&Unit::Seconds),
-        lags().filter_map(|(labels, lag)| Some((labels, lag.oldest?.as_secs_f64()))),
+        labelled().filter_map(|(labels, lag)| Some((labels, lag.oldest?.as_secs_f64()))),
     )?;
-    if let Some(up) = answers.broker_up {
-        encoder
-            .encode_descriptor(
-                "bus_broker_up",
-                "Whether the broker can do its work",
-                None,
-                MetricType::Gauge,
-            )?
-            .encode_gauge(&u32::from(up))?;
-    }
-    Ok(())
-}
-
-fn counters<'a>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: impl Iterator<Item = (Labels<'a>, u64)>,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (labels, value) in rows {
-        family
-            .encode_family(&labels)?
-            .encode_counter(&value, None::<&Exemplar<Labels<'_>, f64>>)?;
-    }
-    Ok(())
-}
-
-fn gauges<'a>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    unit: Option<&Unit>,
-    rows: impl Iterator<Item = (Labels<'a>, f64)>,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-    for (labels, value) in rows {
-        family.encode_family(&labels)?.encode_gauge(&value)?;
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Labels<'a> {
-    topic: &'a str,
-    group: Option<&'a str>,
-    state: Option<&'static str>,
-    partition: Option<u32>,
-}
-
-impl<'a> Labels<'a> {
-    fn new(topic: &'a str) -> Self {
-        Self {
-            topic,
-            group: None,
-            state: None,
-            partition: None,
-        }
-    }
-
-    fn group(mut self, group: &'a str) -> Self {
-        self.group = Some(group);
-        self
-    }
-
-    fn state(mut self, state: &'static str) -> Self {
-        self.state = Some(state);
-        self
-    }
-
-    fn partition(mut self, partition: u32) -> Self {
-        self.partition = Some(partition);
-        self
-    }
-}
-
-impl EncodeLabelSet for Labels<'_> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        ("topic", self.topic).encode(encoder.encode_label())?;
-        if let Some(group) = self.group {
-            ("group", group).encode(encoder.encode_label())?;
-        }
-        if let Some(state) = self.state {
-            ("state", state).encode(encoder.encode_label())?;
-        }
-        if let Some(partition) = self.partition {
-            ("partition", partition).encode(encoder.encode_label())?;
-        }
-        Ok(())
+    match answers.broker_up {
+        Some(up) => page.gauge(
+            "bus_broker_up",
+            "Whether the broker can do its work",
+            &u32::from(up),
+        ),
+        None => Ok(()),
     }
 }
 
@@ -489,6 +370,7 @@ mod tests {
             &[
                 "# TYPE laneway_bus_published counter",
                 r#"laneway_bus_published_total{topic="orders"} 3"#,
+                r#"laneway_lanes_processed_total{topic="orders@billing"} 2"#,
                 r#"laneway_bus_publish_errors_total{topic="orders"} 0"#,
                 r#"laneway_bus_publish_duration_seconds_count{topic="orders"} 3"#,
                 r#"laneway_bus_publish_duration_seconds_bucket{le="+Inf",topic="orders"} 3"#,
@@ -497,8 +379,8 @@ mod tests {
                 r#"laneway_bus_dead_lettered_total{topic="orders",group="billing"} 1"#,
                 r#"laneway_bus_parked_total{topic="orders",group="billing"} 0"#,
                 r#"laneway_bus_deduplicated_total{topic="orders",group="billing"} 0"#,
-                r#"laneway_bus_subscription_state{topic="orders",group="billing",state="running"} 1.0"#,
-                r#"laneway_bus_subscription_state{topic="orders",group="billing",state="stopped"} 0.0"#,
+                r#"laneway_bus_subscription_state{topic="orders",group="billing",state="running"} 1"#,
+                r#"laneway_bus_subscription_state{topic="orders",group="billing",state="stopped"} 0"#,
             ],
         )
         .await;
@@ -526,11 +408,11 @@ mod tests {
         }
         let labels = r#"{topic="orders",group="default",partition="0"}"#;
         let backlog = |records: &str| format!("laneway_bus_backlog_records{labels} {records}");
-        shows(&registry, &[&backlog("3.0"), "laneway_bus_broker_up 1"]).await;
+        shows(&registry, &[&backlog("3"), "laneway_bus_broker_up 1"]).await;
         assert!(page(&registry).contains("laneway_bus_backlog_oldest_age_seconds{"));
 
         gate.add_permits(3);
-        shows(&registry, &[&backlog("0.0")]).await;
+        shows(&registry, &[&backlog("0")]).await;
 
         bus.close(Duration::from_secs(1)).await.expect("closed");
         tokio::time::sleep(2 * ASK_EVERY).await;
@@ -555,20 +437,14 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_in_their_buckets() {
+    fn a_publish_counts_as_many_records_as_it_has_and_once_for_its_duration() {
         let publishes = Publishes::default();
-        for micros in [5, 50, 50, 3_000, 60_000_000] {
-            publishes.count(1, Duration::from_micros(micros), &Ok::<_, ()>(()));
-        }
+        publishes.count(3, Duration::from_micros(5), &Ok::<_, ()>(()));
         publishes.count(2, Duration::from_micros(1), &Err::<(), _>(()));
+        assert_eq!(publishes.records.load(Relaxed), 3);
+        assert_eq!(publishes.errors.load(Relaxed), 2);
         let mut latency = Latency::default();
         publishes.duration.add_to(&mut latency);
-        let full: Vec<_> = buckets(&latency)
-            .into_iter()
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        assert_eq!(full, [(1e-5, 2), (1e-4, 2), (5e-3, 1), (f64::INFINITY, 1)]);
-        assert_eq!(publishes.records.load(Relaxed), 5);
-        assert_eq!(publishes.errors.load(Relaxed), 2);
+        assert_eq!((latency.count(), latency.sum().as_micros()), (2, 6));
     }
 }
