@@ -82,7 +82,7 @@ impl BusBuilder {
         self.over(broker)
     }
 
-    fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {
+    pub(super) fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {
         let lane_options = self.lanes.topic_options();
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let engine = Engine::start(self.lanes)?;

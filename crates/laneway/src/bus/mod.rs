@@ -43,6 +43,8 @@ mod rate;
 mod shared;
 mod state;
 mod subscription;
+#[cfg(test)]
+mod tests;
 mod unsettled;
 
 use std::fmt;

@@ -122,22 +122,18 @@ async fn submit_plain(
     mut records: Vec<Delivered>,
 ) -> Result<(), Ended> {
     records.retain(|delivered| partition.deliver(delivered.offset));
-    // No more than may run soon: the rest stays in the broker while it waits for its turn.
-    let most = flow.limiter.as_ref().map_or(usize::MAX, Limiter::burst);
     let mut records = records.into_iter();
-    loop {
-        let taken: Vec<_> = records.by_ref().take(most).collect();
-        if taken.is_empty() {
-            return Ok(());
-        }
-        if let Some(limiter) = &flow.limiter {
-            let count = u32::try_from(taken.len()).unwrap_or(u32::MAX);
-            tokio::select! {
+    while records.len() > 0 {
+        // What has to wait for its turn waits in the broker.
+        let count = match &flow.limiter {
+            None => records.len(),
+            Some(limiter) => tokio::select! {
                 biased;
                 () = flow.ended() => return Err(Ended),
-                () = limiter.turns(count) => {}
-            }
-        }
+                count = limiter.some_turns(records.len()) => count,
+            },
+        };
+        let taken: Vec<_> = records.by_ref().take(count).collect();
         partition.take(taken.iter().map(|delivered| delivered.offset));
         while !commit(flow, partition).await {
             tokio::time::sleep(TRY_AGAIN).await;
@@ -146,6 +142,7 @@ async fn submit_plain(
             submit(flow, Delivery::of_plain(delivered, partition.clone())).await?;
         }
     }
+    Ok(())
 }
 
 async fn submit(flow: &Flow, mut delivery: Delivery) -> Result<(), Ended> {

@@ -41,7 +41,6 @@ impl RateLimit {
 /// the rate; up to `burst` turns may be taken before that.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    burst: usize,
     interval: Duration,
     slack: Duration,
     next: Mutex<Instant>,
@@ -50,23 +49,39 @@ pub(super) struct Limiter {
 impl Limiter {
     pub(super) fn new(limit: RateLimit) -> Self {
         let interval = Duration::from_secs(1) / limit.per_second;
+        let slack = interval * (limit.burst - 1);
+        let now = Instant::now();
         Self {
-            burst: limit.burst as usize,
             interval,
-            slack: interval * (limit.burst - 1),
-            next: Mutex::new(Instant::now()),
+            slack,
+            // Nobody has used the time before.
+            next: Mutex::new(now.checked_sub(slack).unwrap_or(now)),
         }
-    }
-
-    /// How many turns can be had at once.
-    pub(super) fn burst(&self) -> usize {
-        self.burst
     }
 
     /// Waits for `count` turns. A caller that gives up has used them.
     pub(super) async fn turns(&self, count: u32) {
         let at = self.reserve(count, Instant::now());
         sleep_until(at).await;
+    }
+
+    /// Waits for a turn, and takes all that can be had then, up to `most`. Answers how many.
+    pub(super) async fn some_turns(&self, most: usize) -> usize {
+        self.turns(1).await;
+        1 + self.take_due(most.saturating_sub(1), Instant::now())
+    }
+
+    /// Takes the turns that are due, up to `most`.
+    fn take_due(&self, most: usize, now: Instant) -> usize {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let earliest = now.checked_sub(self.slack).unwrap_or(now);
+        *next = (*next).max(earliest);
+        let mut taken = 0;
+        while taken < most && *next <= now {
+            *next += self.interval;
+            taken += 1;
+        }
+        taken
     }
 
     /// When the turns may be taken.
@@ -87,7 +102,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
         let limiter = Limiter::new(RateLimit::per_second(100).burst(10));
-        tokio::time::advance(Duration::from_secs(1)).await;
         let started = Instant::now();
         for _ in 0..10 {
             limiter.turns(1).await;
@@ -109,5 +123,18 @@ mod tests {
             limiter.turns(1).await;
         }
         assert_eq!(started.elapsed().as_millis(), 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_can_be_taken_together() {
+        let limiter = Limiter::new(RateLimit::per_second(10).burst(4));
+        let started = Instant::now();
+        assert_eq!(limiter.some_turns(3).await, 3);
+        assert_eq!(limiter.some_turns(100).await, 1, "the rest of the burst");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert_eq!(limiter.some_turns(100).await, 1);
+        assert_eq!(started.elapsed().as_millis(), 100);
+        tokio::time::advance(Duration::from_millis(250)).await;
+        assert_eq!(limiter.some_turns(100).await, 2);
     }
 }

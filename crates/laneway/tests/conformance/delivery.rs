@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use tokio::time::sleep;
 
 use super::Fixture;
-use super::support::{Gate, Log, attempts, declare, event, publish, settled};
+use super::support::{Gate, Log, attempts, declare, event, publish, publish_watched, settled};
 
 pub(crate) async fn order_holds_under_failures_panics_and_time_outs<F: Fixture>(at: &F) {
     const ATTEMPTS: u32 = 12;
@@ -33,11 +33,7 @@ pub(crate) async fn order_holds_under_failures_panics_and_time_outs<F: Fixture>(
         .envelope_handler(witness.watching(faults.around(handle)))
         .await
         .expect("subscribed");
-    for number in 0..1500 {
-        let event = event(&format!("order-{}", number % 37), number);
-        let published = witness.publish(&bus, "orders", &event).await;
-        published.expect("published");
-    }
+    publish_watched(&witness, &bus, 30, 50).await;
     settled(&bus).await;
     let verdict = witness.verdict();
     verdict.assert_ok();

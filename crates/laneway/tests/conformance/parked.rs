@@ -167,16 +167,16 @@ pub(crate) async fn more_than_one_request_can_release_is_released<F: Fixture>(at
     ledger.subscribe(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", [0]).await;
     let key = super::support::event;
-    let events: Vec<_> = (1..600).map(|number| key("bad", number)).collect();
+    let events: Vec<_> = (1..300).map(|number| key("bad", number)).collect();
     bus.publish_envelope_batch("transfers", &events)
         .await
         .expect("published");
     settled(&bus).await;
-    assert_eq!(parked_numbers(&bus).await.len(), 600);
+    assert_eq!(parked_numbers(&bus).await.len(), 300);
     ledger.now_fails([]);
     release(&bus, "ledger").await;
     settled(&bus).await;
-    assert_eq!(ledger.log.of("bad"), (0..600).collect::<Vec<_>>());
+    assert_eq!(ledger.log.of("bad"), (0..300).collect::<Vec<_>>());
 }
 
 pub(crate) async fn a_key_is_parked_for_one_group<F: Fixture>(at: &F) {

@@ -11,7 +11,8 @@ use tokio::runtime::Runtime;
 
 use super::Fixture;
 use super::support::{
-    Gate, Log, SOON, attempts, declare, event, eventually, fail_if, number, publish, settled,
+    Gate, Log, SOON, attempts, declare, eventually, fail_if, number, publish, publish_watched,
+    settled,
 };
 
 /// Works with a bus in a runtime of its own, and takes that away as a crash would: all tasks are
@@ -62,11 +63,7 @@ pub(crate) async fn a_reopened_bus_goes_on_where_it_was<F: Fixture>(at: &F) {
             .envelope_handler(handler)
             .await
             .expect("subscribed");
-        for number in 0..200 {
-            let event = event(&format!("order-{}", number % 13), number);
-            let published = witness.publish(&bus, "orders", &event).await;
-            published.expect("published");
-        }
+        publish_watched(&witness, &bus, 10, 20).await;
         if round == 4 {
             settled(&bus).await;
         }
@@ -127,11 +124,7 @@ pub(crate) async fn a_crash_loses_nothing_and_keeps_the_order<F: Fixture>(at: &F
                 .envelope_handler(witness.watching(dawdling.around(async |_| Ok(()))))
                 .await
                 .expect("subscribed");
-            for number in 0..100 {
-                let event = event(&format!("order-{}", number % 13), number);
-                let published = witness.publish(&bus, "orders", &event).await;
-                published.expect("published");
-            }
+            publish_watched(&witness, &bus, 10, 10).await;
             let some = async || orders.figures().handled >= 30;
             eventually("some are handled", some).await;
         });

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use laneway::retry::RetryPolicy;
+use laneway::testing::Witness;
 use laneway::topic::Topic;
 use laneway::{Bus, Envelope, Event, Failure, Message, testing};
 use tokio::time::{Instant, sleep};
@@ -39,6 +40,19 @@ pub(crate) async fn publish(
         let published = bus.publish_envelope(topic, &event(key, number)).await;
         published.expect("the event is published");
     }
+}
+
+/// Publishes as a witness sees it: the events of an aggregate one after the other, aggregates at
+/// the same time.
+pub(crate) async fn publish_watched(witness: &Witness, bus: &Bus, keys: u64, per_key: u64) {
+    let publishing = (0..keys).map(|key| async move {
+        for number in 0..per_key {
+            let event = event(&format!("key-{key}"), per_key * key + number);
+            let published = witness.publish(bus, "orders", &event).await;
+            published.expect("the event is published");
+        }
+    });
+    futures_util::future::join_all(publishing).await;
 }
 
 /// A domain topic with so many partitions.

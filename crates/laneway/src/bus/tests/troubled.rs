@@ -1,0 +1,243 @@
+//! A broker that can be given trouble.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::broker::embedded::Embedded;
+use crate::broker::{BoxFuture, Broker, BrokerError, Lag, Reader, Start};
+use crate::record::{Delivered, Record};
+use crate::settle::Position;
+use crate::topic::{Growth, Strategy, Topic, TopicName};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Trouble {
+    /// No call comes back.
+    Stalls,
+    /// Commits fail.
+    Commits,
+    /// Commits take a while, each another one.
+    SlowCommits,
+    /// Reading fails.
+    Reads,
+    /// Publishing to a topic for dead letters or parked events fails.
+    Letters,
+}
+
+#[derive(Clone)]
+pub(super) struct Troubled {
+    inner: Arc<Embedded>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    troubles: HashSet<Trouble>,
+    commits: Vec<Commit>,
+}
+
+/// A commit that was tried.
+#[derive(Clone, Debug)]
+pub(super) struct Commit {
+    pub(super) topic: TopicName,
+    pub(super) partition: u32,
+    pub(super) position: Position,
+}
+
+impl Troubled {
+    pub(super) async fn new() -> Self {
+        Self {
+            inner: Arc::new(Embedded::in_memory().await.unwrap()),
+            state: Arc::default(),
+        }
+    }
+
+    pub(super) fn begin(&self, trouble: Trouble) {
+        self.state.lock().unwrap().troubles.insert(trouble);
+    }
+
+    pub(super) fn end(&self, trouble: Trouble) {
+        self.state.lock().unwrap().troubles.remove(&trouble);
+    }
+
+    fn has(&self, trouble: Trouble) -> bool {
+        self.state.lock().unwrap().troubles.contains(&trouble)
+    }
+
+    /// All commits that were tried, in the order in which they arrived.
+    pub(super) fn commits(&self) -> Vec<Commit> {
+        self.state.lock().unwrap().commits.clone()
+    }
+
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        call: impl Future<Output = Result<T, BrokerError>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, BrokerError>> {
+        Box::pin(async move {
+            if self.has(Trouble::Stalls) {
+                std::future::pending::<()>().await;
+            }
+            call.await
+        })
+    }
+}
+
+fn trouble(doing: &str) -> BrokerError {
+    BrokerError::Io {
+        doing: doing.to_owned(),
+        source: std::io::Error::other("trouble"),
+    }
+}
+
+impl Broker for Troubled {
+    fn declare<'a>(
+        &'a self,
+        topic: &'a Topic,
+        strategy: Strategy,
+        growth: Growth,
+    ) -> BoxFuture<'a, Result<Topic, BrokerError>> {
+        self.call(self.inner.declare(topic, strategy, growth))
+    }
+
+    fn describe<'a>(
+        &'a self,
+        topic: &'a TopicName,
+    ) -> BoxFuture<'a, Result<Option<Topic>, BrokerError>> {
+        self.call(self.inner.describe(topic))
+    }
+
+    fn topics(&self) -> BoxFuture<'_, Result<Vec<Topic>, BrokerError>> {
+        self.call(self.inner.topics())
+    }
+
+    fn delete<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>> {
+        self.call(self.inner.delete(topic))
+    }
+
+    fn publish<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        records: Vec<Record>,
+    ) -> BoxFuture<'a, Result<u64, BrokerError>> {
+        if topic.reserved().is_some() && self.has(Trouble::Letters) {
+            return Box::pin(async { Err(trouble("publishing")) });
+        }
+        self.call(self.inner.publish(topic, partition, records))
+    }
+
+    fn join<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        group: &'a str,
+        start: Start,
+    ) -> BoxFuture<'a, Result<Vec<Box<dyn Reader>>, BrokerError>> {
+        self.call(async move {
+            let readers = self.inner.join(topic, group, start).await?;
+            let troubled = |reader| -> Box<dyn Reader> {
+                Box::new(TroubledReader {
+                    reader,
+                    broker: self.clone(),
+                    held: None,
+                })
+            };
+            Ok(readers.into_iter().map(troubled).collect())
+        })
+    }
+
+    fn position<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Position>, BrokerError>> {
+        self.call(self.inner.position(topic, partition, group))
+    }
+
+    fn commit<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        group: &'a str,
+        position: Position,
+    ) -> BoxFuture<'a, Result<(), BrokerError>> {
+        self.call(async move {
+            if self.has(Trouble::SlowCommits) {
+                let millis = rand::random_range(0..20);
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+            }
+            let commit = Commit {
+                topic: topic.clone(),
+                partition,
+                position: position.clone(),
+            };
+            self.state.lock().unwrap().commits.push(commit);
+            if self.has(Trouble::Commits) {
+                return Err(trouble("committing"));
+            }
+            self.inner.commit(topic, partition, group, position).await
+        })
+    }
+
+    fn peek<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        from: u64,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<Delivered>, BrokerError>> {
+        self.call(self.inner.peek(topic, partition, from, most))
+    }
+
+    fn lag<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Lag>, BrokerError>> {
+        self.call(self.inner.lag(topic, group))
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
+        self.call(self.inner.health())
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
+        self.call(self.inner.close())
+    }
+}
+
+struct TroubledReader {
+    reader: Box<dyn Reader>,
+    broker: Troubled,
+    /// Read in vain.
+    held: Option<Vec<Delivered>>,
+}
+
+impl Reader for TroubledReader {
+    fn partition(&self) -> u32 {
+        self.reader.partition()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.reader.epoch()
+    }
+
+    fn position(&self) -> &Position {
+        self.reader.position()
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Delivered>, BrokerError>> {
+        Box::pin(async move {
+            let records = match self.held.take() {
+                Some(records) => records,
+                None => self.reader.next().await?,
+            };
+            if self.broker.has(Trouble::Reads) && self.reader.partition() == 0 {
+                self.held = Some(records);
+                return Err(trouble("reading"));
+            }
+            Ok(records)
+        })
+    }
+}
