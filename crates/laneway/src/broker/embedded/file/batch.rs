@@ -225,6 +225,11 @@ fn put_span(
 }
 
 impl Pending {
+    /// How many wait for an answer.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|growth| growth.acks.len()).sum()
+    }
+
     /// It is durable: readers may see it, and publishers are told. `cached` hears what is in memory
     /// now.
     pub(super) fn tell(self, mut cached: impl FnMut(&Arc<LogState>, usize, u64)) {

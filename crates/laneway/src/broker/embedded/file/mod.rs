@@ -23,7 +23,7 @@
 //! | `catalog` | everything else as bytes |
 //! | `recover` | from disk to memory |
 //! | `state`, `topics` | topics and logs in memory |
-//! | `queue`, `batch`, `writer` | group commit |
+//! | `queue`, `pace`, `batch`, `writer` | group commit |
 //! | `log`, `read` | the log of a partition |
 //! | `retire` | gives space back |
 //! | `disk`, `fault` | what can go wrong |
@@ -36,6 +36,7 @@ mod engine;
 mod fault;
 mod journals;
 mod log;
+mod pace;
 mod queue;
 mod read;
 mod recover;

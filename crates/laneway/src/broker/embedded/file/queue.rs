@@ -21,6 +21,8 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     waiting: VecDeque<T>,
+    /// The thread sleeps until there are so many, so that it is not woken by each.
+    wanted: usize,
     closed: bool,
 }
 
@@ -34,6 +36,7 @@ impl<T> Queue<T> {
             room: Arc::new(Semaphore::new(ROOM)),
             state: Mutex::new(State {
                 waiting: VecDeque::new(),
+                wanted: 1,
                 closed: false,
             }),
             filled: Condvar::new(),
@@ -55,28 +58,43 @@ impl<T> Queue<T> {
             return Err(entry);
         }
         state.waiting.push_back(entry);
+        let is_enough = state.waiting.len() >= state.wanted;
         drop(state);
-        self.filled.notify_one();
+        if is_enough {
+            self.filled.notify_one();
+        }
         Ok(())
     }
 
-    /// Moves all entries over, waiting for the first one for as long as `patience` says. Answers
-    /// whether the queue is still open.
-    pub(super) fn take(&self, into: &mut VecDeque<T>, patience: Option<Duration>) -> bool {
-        let state = self.lock();
-        let empty = |state: &mut State<T>| state.waiting.is_empty() && !state.closed;
-        let mut state = match patience {
+    /// How many entries wait.
+    pub(super) fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Waits for so many entries, or until the time is up, or until the queue is closed.
+    pub(super) fn wait(&self, entries: usize, time: Option<Duration>) -> usize {
+        let mut state = self.lock();
+        state.wanted = entries;
+        let too_few = |state: &mut State<T>| state.waiting.len() < state.wanted && !state.closed;
+        let mut state = match time {
             None => self
                 .filled
-                .wait_while(state, empty)
+                .wait_while(state, too_few)
                 .unwrap_or_else(PoisonError::into_inner),
-            Some(patience) => {
+            Some(time) => {
                 self.filled
-                    .wait_timeout_while(state, patience, empty)
+                    .wait_timeout_while(state, time, too_few)
                     .unwrap_or_else(PoisonError::into_inner)
                     .0
             }
         };
+        state.wanted = 1;
+        state.waiting.len()
+    }
+
+    /// Moves all entries over. Answers whether the queue is still open.
+    pub(super) fn take(&self, into: &mut VecDeque<T>) -> bool {
+        let mut state = self.lock();
         into.append(&mut state.waiting);
         !state.closed
     }
@@ -105,17 +123,26 @@ mod tests {
         queue.push(1).unwrap();
         queue.push(2).unwrap();
         let mut taken = VecDeque::new();
-        assert!(queue.take(&mut taken, None));
-        assert!(
-            queue.take(&mut taken, Some(Duration::ZERO)),
-            "and not stuck"
-        );
+        assert_eq!(queue.wait(1, None), 2);
+        assert!(queue.take(&mut taken));
+        assert!(queue.take(&mut taken), "and not stuck");
         queue.push(3).unwrap();
         queue.close();
         assert_eq!(queue.push(4), Err(4));
         assert!(queue.place(1).await.is_none());
-        assert!(!queue.take(&mut taken, None));
+        assert_eq!(queue.wait(9, None), 1, "a closed queue is not waited for");
+        assert!(!queue.take(&mut taken));
         assert_eq!(taken, [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_thread_waits_for_as_many_as_it_wants() {
+        let queue = Queue::new();
+        assert_eq!(queue.wait(2, Some(Duration::ZERO)), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..3).for_each(|entry| queue.push(entry).unwrap()));
+            assert_eq!(queue.wait(3, Some(Duration::from_secs(30))), 3);
+        });
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::batch::{Ack, Append, Batch, Pending};
@@ -22,6 +22,7 @@ use super::disk::Space;
 use super::engine::{CommitError, Engine, row_key};
 use super::fault::{self, Trouble};
 use super::journals;
+use super::pace::Pace;
 use super::queue::Place;
 use super::recover::Recovered;
 use super::retire::Moved;
@@ -110,6 +111,7 @@ pub(super) struct Writer {
     /// What is in memory for readers, the oldest first.
     cached: VecDeque<(Arc<LogState>, usize, u64)>,
     cached_size: u64,
+    pace: Pace,
     /// Whether the engine must be opened anew before it can write.
     is_broken: bool,
 }
@@ -123,6 +125,7 @@ impl Writer {
             waiting: VecDeque::new(),
             cached: VecDeque::new(),
             cached_size: 0,
+            pace: Pace::default(),
             is_broken: false,
         }
     }
@@ -131,12 +134,10 @@ impl Writer {
     pub(super) fn run(mut self) {
         let _last_words = LastWords(self.shared.clone());
         loop {
-            let patience = match self.shared.trouble() {
-                _ if !self.waiting.is_empty() => Some(Duration::ZERO),
-                Some(Trouble::Full) => Some(LOOK_FOR_ROOM),
-                _ => None,
-            };
-            let is_open = self.shared.queue.take(&mut self.waiting, patience);
+            if self.waiting.is_empty() {
+                self.wait();
+            }
+            let is_open = self.shared.queue.take(&mut self.waiting);
             self.look_for_room();
             if let Some(Request::Close { .. }) = self.waiting.front() {
                 let close = self.waiting.pop_front();
@@ -146,6 +147,21 @@ impl Writer {
                 return self.close(None);
             }
             self.write();
+        }
+    }
+
+    /// Waits for something to do.
+    fn wait(&mut self) {
+        let queue = &self.shared.queue;
+        let company = self.pace.wait(queue.len());
+        let patience = match self.shared.trouble() {
+            Some(Trouble::Full) => Some(LOOK_FOR_ROOM),
+            _ => None,
+        };
+        queue.wait(1, patience);
+        if let Some(company) = company {
+            let came = queue.wait(company.entries, Some(company.time));
+            self.pace.waited(company, came);
         }
     }
 
@@ -219,6 +235,7 @@ impl Writer {
         }
         let must_sync = batch.must_sync();
         let (pending, mut result) = batch.commit();
+        let mut sync = Duration::ZERO;
         if result.is_ok() {
             for (log, start) in trims {
                 log.lock().trim(start);
@@ -228,11 +245,14 @@ impl Writer {
                 let _ = ack.send(Ok(()));
             }
             if must_sync {
+                let began = Instant::now();
                 result = engine.sync(&*shared.disk);
+                sync = began.elapsed();
             }
         }
         match result {
             Ok(()) => {
+                self.pace.committed(pending.len(), sync);
                 self.commit += u64::from(must_sync);
                 self.tell(pending);
                 for ack in synced {
@@ -486,7 +506,7 @@ impl Writer {
         shared.queue.close();
         *shared.engine_mut() = None;
         let result = result.and_then(|()| self.directory.seal(self.commit));
-        shared.queue.take(&mut self.waiting, Some(Duration::ZERO));
+        shared.queue.take(&mut self.waiting);
         for request in self.waiting.drain(..) {
             request.refuse(BrokerError::Closed);
         }
