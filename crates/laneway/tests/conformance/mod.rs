@@ -21,6 +21,7 @@ pub(crate) mod parked;
 pub(crate) mod plain;
 #[allow(dead_code, reason = "a broker that keeps nothing leaves these out")]
 pub(crate) mod reopening;
+pub(crate) mod soak;
 pub(crate) mod stopping;
 pub(crate) mod support;
 pub(crate) mod topics;
@@ -174,6 +175,9 @@ macro_rules! conformance {
                 closing_goes_on_when_its_caller_gives_up
                 a_closed_bus_says_so
             }
+            soak {
+                whatever_happens_every_key_is_handled_in_order_and_once
+            }
         }
     };
 }
@@ -191,6 +195,7 @@ macro_rules! conformance_across_reopening {
                 dead_letters_survive
                 parked_keys_stay_parked
                 a_crash_parks_nothing_twice
+                whatever_happens_and_crashes_no_key_skips_an_event
                 from_now_on_means_the_same_afterwards
                 epochs_go_on
                 messages_in_memory_are_gone

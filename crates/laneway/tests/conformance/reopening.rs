@@ -7,9 +7,12 @@ use std::time::Duration;
 use laneway::testing::{Faults, Witness};
 use laneway::topic::{Storage, Topic};
 use laneway::{Bus, Envelope, Exhausted, Failure, Start, Subscription};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use tokio::runtime::Runtime;
 
 use super::Fixture;
+use super::soak::Books;
 use super::support::{
     Gate, Log, SOON, attempts, declare, eventually, fail_if, number, publish, publish_watched,
     settled,
@@ -284,6 +287,28 @@ pub(crate) async fn a_crash_parks_nothing_twice<F: Fixture>(at: &F) {
     all.release("default", "bad").await.expect("asked for");
     settled(&bus).await;
     assert_eq!(log.of("bad"), (0..50).collect::<Vec<_>>());
+}
+
+pub(crate) async fn whatever_happens_and_crashes_no_key_skips_an_event<F: Fixture>(at: &F) {
+    let books = Books::default();
+    let mut dice = StdRng::seed_from_u64(5);
+    for _ in 0..5 {
+        until_a_crash(at, async |bus| {
+            declare(&bus, "transfers", 2).await;
+            books.live(&bus, &mut dice, 60).await;
+        });
+    }
+    let bus = open_again(at).await;
+    books.subscribe(&bus).await;
+    for (booked, count) in books.close(&bus).await {
+        // What was not settled came again, from there on in order; nothing was passed over.
+        let mut next = 0;
+        for number in booked.iter().copied() {
+            assert!(number <= next, "{number} came before {next} in {booked:?}");
+            next = next.max(number + 1);
+        }
+        assert_eq!(next, count);
+    }
 }
 
 pub(crate) async fn from_now_on_means_the_same_afterwards<F: Fixture>(at: &F) {
