@@ -16,7 +16,8 @@ use crate::topic::{Kind, partition_of};
 use crate::trace;
 
 impl Bus {
-    /// Publishes a plain message. A topic that does not exist is declared as [`Topic::plain`].
+    /// Publishes a plain message. A topic that does not exist is declared as
+    /// [`Topic::plain`](crate::topic::Topic::plain).
     ///
     /// # Errors
     /// When the topic is a domain topic, or the broker fails.
@@ -49,7 +50,7 @@ impl Bus {
     }
 
     /// Publishes a domain event; it is durable when this resolves. A topic that does not exist is
-    /// declared as [`Topic::domain`].
+    /// declared as [`Topic::domain`](crate::topic::Topic::domain).
     ///
     /// # Errors
     /// When the topic is a plain topic, or the broker fails.
