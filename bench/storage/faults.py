@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an engine makes of a power cut, an I/O error and a full disk.
+"""What an engine makes of a power cut, an I/O error, a full disk and damaged bytes.
 
 Needs root, Linux and mkfs.ext4; works on loop devices in a directory of its own. Example:
 
@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -204,21 +205,77 @@ def broken(options, scratch):
         run("umount", small)
 
 
+def fill(options, directory, records, size):
+    """A log that was killed, not closed."""
+    shutil.rmtree(directory, ignore_errors=True)
+    command = bench(options, "fill", directory, size) + ["--records", str(records), "--hold"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+
+
+def damage(options, scratch):
+    """Bytes of a fjall journal that never reached the disk, or changed there. Needs no root."""
+    directory = os.path.join(scratch, "log")
+    page = 4096
+    for size, records in [(128, 5000), (1024, 5000), (16384, 3000)]:
+        fill(options, directory, records, size)
+        journal = os.path.join(directory, "0.jnl")
+        with open(journal, "rb") as file:
+            whole = file.read()
+        end = len(whole.rstrip(b"\0"))
+        batch = end * 1000 // records
+        found = {}
+
+        def judge(what, damaged):
+            with open(journal, "wb") as file:
+                file.write(damaged)
+            there, _, wrong, _ = verify(options, directory, size, {})
+            if wrong:
+                outcome = "refuses to open"
+            elif there >= records - 1000:
+                outcome = "all but at most the last batch there"
+            else:
+                outcome = "ACKED RECORDS MISSING WITHOUT A WORD"
+            key = f"{what}: {outcome}"
+            found[key] = found.get(key, 0) + 1
+
+        for _ in range(options.cuts):
+            damaged = bytearray(whole)
+            holes = random.choice([0.01, 0.1, 0.5])
+            for number in range((end - batch) // page + 1, end // page + 1):
+                if random.random() < holes:
+                    damaged[number * page:(number + 1) * page] = bytes(page)
+            judge("pages of the last batch unwritten", damaged)
+            for what, first, last in [("the last batch", end - batch + page, end),
+                                      ("an earlier batch", 0, end - 2 * batch)]:
+                damaged = bytearray(whole)
+                damaged[random.randrange(first, last)] ^= 1 << random.randrange(8)
+                judge(f"a bit flipped in {what}", damaged)
+            damaged = bytearray(whole)
+            number = random.randrange(0, (end - 2 * batch) // page)
+            damaged[number * page:(number + 1) * page] = bytes(page)
+            judge("a page zeroed in an earlier batch", damaged)
+        for outcome, count in sorted(found.items()):
+            print(f"{options.engine}, {size} B, {outcome}: {count} times")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", required=True, help="the built binary")
-    parser.add_argument("fault", choices=["cuts", "full", "broken"])
+    parser.add_argument("fault", choices=["cuts", "full", "broken", "damage"])
     parser.add_argument("--engine", required=True)
     parser.add_argument("--cuts", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     # In a mount namespace of our own: one that others could copy would keep a dead file system alive.
-    if "LANEWAY_OWN_MOUNTS" not in os.environ:
+    if options.fault != "damage" and "LANEWAY_OWN_MOUNTS" not in os.environ:
         os.environ["LANEWAY_OWN_MOUNTS"] = "yes"
         os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
     random.seed(options.seed)
     with tempfile.TemporaryDirectory() as scratch:
-        {"cuts": cuts, "full": full, "broken": broken}[options.fault](options, scratch)
+        {"cuts": cuts, "full": full, "broken": broken, "damage": damage}[options.fault](options, scratch)
 
 
 if __name__ == "__main__":

@@ -189,6 +189,9 @@ pub(super) struct Packed {
     database: Database,
     streams: Vec<Keyspace>,
     cap: usize,
+    /// How many bytes go to the journal before all memtables are flushed.
+    flush_every: Option<usize>,
+    journaled: usize,
     durability: PersistMode,
 }
 
@@ -197,6 +200,7 @@ impl Packed {
         directory: &Path,
         streams: u16,
         cap: usize,
+        flush_every: Option<usize>,
         durability: PersistMode,
     ) -> Result<Self> {
         let database = open(directory)?;
@@ -205,6 +209,8 @@ impl Packed {
             database,
             streams,
             cap,
+            flush_every,
+            journaled: 0,
             durability,
         })
     }
@@ -213,6 +219,7 @@ impl Packed {
 /// Hands records of packed rows to `each` until there are `max` of them.
 fn scan_packed(
     rows: fjall::Iter,
+    prefix: usize,
     from: u64,
     max: usize,
     count: &mut usize,
@@ -221,7 +228,7 @@ fn scan_packed(
     let mut unpacker = Unpacker::default();
     for row in rows {
         let (key, value) = row.into_inner()?;
-        let last = pack::last_of(&key).context("a key holds an offset")?;
+        let last = pack::last_of(&key[prefix..]).context("a key holds an offset")?;
         unpacker.row(last, &value, &mut |offset, body| {
             if offset >= from && *count < max {
                 each(offset, body);
@@ -240,7 +247,80 @@ impl Engine for Packed {
         let mut writes = self.database.batch().durability(Some(self.durability));
         for (stream, keyspace) in (0..).zip(&self.streams) {
             for row in pack::rows(batch, stream, self.cap) {
+                self.journaled += row.value.len();
                 writes.insert(keyspace, row.key(), row.value);
+            }
+        }
+        writes.commit()?;
+        if self.flush_every.is_some_and(|bytes| self.journaled > bytes) {
+            self.journaled = 0;
+            for keyspace in &self.streams {
+                keyspace.rotate_memtable()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        stream: u16,
+        from: u64,
+        max: usize,
+        each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<usize> {
+        let mut count = 0;
+        let snapshot = self.database.snapshot();
+        let rows = snapshot.range(&self.streams[usize::from(stream)], pack::key(from, 0)..);
+        scan_packed(rows, 0, from, max, &mut count, each)?;
+        Ok(count)
+    }
+
+    fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
+        let stream = &self.streams[usize::from(stream)];
+        Ok(stream.tree.drop_range(..pack::key(offset, 0))?)
+    }
+}
+
+/// All streams in one keyspace, the stream in front of the key. The tables of different flushes
+/// overlap, so they are merged; in return there is one memtable, however many streams there are.
+pub(super) struct OnePacked {
+    database: Database,
+    rows: Keyspace,
+    streams: u16,
+}
+
+fn stream_key(stream: u16, key: [u8; 10]) -> [u8; 12] {
+    let mut full = [0; 12];
+    full[..2].copy_from_slice(&stream.to_be_bytes());
+    full[2..].copy_from_slice(&key);
+    full
+}
+
+impl OnePacked {
+    pub(super) fn open(directory: &Path, streams: u16) -> Result<Self> {
+        let database = open(directory)?;
+        let rows = database.keyspace("rows", || options().max_memtable_size(32 * MIB))?;
+        Ok(Self {
+            database,
+            rows,
+            streams,
+        })
+    }
+}
+
+impl Engine for OnePacked {
+    fn append(&mut self, batch: &[Record<'_>]) -> Result<()> {
+        let mut by_stream = vec![Vec::new(); usize::from(self.streams)];
+        for record in batch {
+            by_stream[usize::from(record.stream)].push(*record);
+        }
+        let mut writes = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
+        for (stream, records) in (0..).zip(by_stream) {
+            for row in pack::rows(&records, stream, CAP) {
+                writes.insert(&self.rows, stream_key(stream, row.key()), row.value);
             }
         }
         Ok(writes.commit()?)
@@ -255,14 +335,32 @@ impl Engine for Packed {
     ) -> Result<usize> {
         let mut count = 0;
         let snapshot = self.database.snapshot();
-        let rows = snapshot.range(&self.streams[usize::from(stream)], pack::key(from, 0)..);
-        scan_packed(rows, from, max, &mut count, each)?;
+        let first = stream_key(stream, pack::key(from, 0));
+        let end = stream_key(stream, pack::key(u64::MAX, u16::MAX));
+        scan_packed(
+            snapshot.range(&self.rows, first..=end),
+            2,
+            from,
+            max,
+            &mut count,
+            each,
+        )?;
         Ok(count)
     }
 
+    /// Whole tables first, then a tombstone for each row that is left.
     fn drop_before(&mut self, stream: u16, offset: u64) -> Result<()> {
-        let stream = &self.streams[usize::from(stream)];
-        Ok(stream.tree.drop_range(..pack::key(offset, 0))?)
+        let first = stream_key(stream, pack::key(0, 0));
+        let end = stream_key(stream, pack::key(offset, 0));
+        self.rows.tree.drop_range(first..end)?;
+        let mut writes = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
+        for row in self.database.snapshot().range(&self.rows, first..end) {
+            writes.remove(&self.rows, row.key()?);
+        }
+        Ok(writes.commit()?)
     }
 }
 
@@ -331,7 +429,7 @@ impl Engine for Segments {
         let first = (stream, from / SEGMENT);
         for (_, rows) in self.keyspaces.range(first..(stream + 1, 0)) {
             let rows = snapshot.range(rows, pack::key(from, 0)..);
-            scan_packed(rows, from, max, &mut count, each)?;
+            scan_packed(rows, 0, from, max, &mut count, each)?;
             if count == max {
                 break;
             }

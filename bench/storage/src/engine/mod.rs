@@ -57,6 +57,10 @@ pub(crate) enum Choice {
     FjallBlob,
     /// fjall, a keyspace per stream, the records of a batch packed into rows of under 4 KiB.
     FjallPacked,
+    /// As `fjall-packed`, and every 32 MiB all memtables are flushed, however small.
+    FjallFlushed,
+    /// fjall, one keyspace for all streams, packed as `fjall-packed`.
+    FjallOnePacked,
     /// fjall, a keyspace per stream, the records of a batch packed into one row of any size.
     FjallWide,
     /// As `fjall-packed`, but a keyspace per stream and 32,768 offsets, deleted as a whole.
@@ -78,9 +82,13 @@ pub(crate) enum Choice {
 impl Choice {
     pub(crate) fn open(self, directory: &Path, streams: u16) -> Result<Box<dyn Engine>> {
         std::fs::create_dir_all(directory)?;
-        let packed = |cap, durability| -> Result<Box<dyn Engine>> {
+        let packed = |cap, flush_every, durability| -> Result<Box<dyn Engine>> {
             Ok(Box::new(fjall::Packed::open(
-                directory, streams, cap, durability,
+                directory,
+                streams,
+                cap,
+                flush_every,
+                durability,
             )?))
         };
         Ok(match self {
@@ -100,9 +108,11 @@ impl Choice {
                 Box::new(fjall::Rows::open(directory, streams, fjall::Layout::Blobs)?)
             }
             Self::FjallOne => Box::new(fjall::OneKeyspace::open(directory)?),
-            Self::FjallPacked => packed(fjall::CAP, PersistMode::SyncData)?,
-            Self::FjallWide => packed(usize::MAX, PersistMode::SyncData)?,
-            Self::FjallUnsynced => packed(fjall::CAP, PersistMode::Buffer)?,
+            Self::FjallPacked => packed(fjall::CAP, None, PersistMode::SyncData)?,
+            Self::FjallFlushed => packed(fjall::CAP, Some(32 << 20), PersistMode::SyncData)?,
+            Self::FjallOnePacked => Box::new(fjall::OnePacked::open(directory, streams)?),
+            Self::FjallWide => packed(usize::MAX, None, PersistMode::SyncData)?,
+            Self::FjallUnsynced => packed(fjall::CAP, None, PersistMode::Buffer)?,
             Self::FjallSegments => Box::new(fjall::Segments::open(directory)?),
             Self::Redb => Box::new(redb::Rows::open(directory, streams, false)?),
             Self::RedbQuick => Box::new(redb::Rows::open(directory, streams, true)?),
