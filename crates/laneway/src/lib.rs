@@ -26,5 +26,6 @@ pub use lanes::Failure;
 /// The programs in the guides compile, and those with a `main` run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/bus.md")]
+#[doc = include_str!("../../../docs/lanes.md")]
 #[doc = include_str!("../../../docs/migrating-from-jxt-core.md")]
 struct Guides;
