@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 use crate::frame::{Sample, Scale, Scenario, Unit};
 
 pub(super) const NAME: &str = "memory";
-pub(super) const LIVE: &str = "laneway, live";
-pub(super) const AFTERWARDS: &str = "laneway, afterwards";
+pub(super) const LIVE: &str = "laneway";
+pub(super) const AFTERWARDS: &str = "bytes per key afterwards";
 
 /// One job of one key.
 struct Single(u64, String);
@@ -33,13 +33,12 @@ pub(super) fn scenario(scale: Scale) -> Scenario {
         format!("256 workers, {keys} keys with one job each, per key, the job (32 bytes and its key) included"),
         Unit::Bytes,
     )
-    .contender(LIVE, move || async move { Ok(measure(keys).await?.0) })
-    .contender(AFTERWARDS, move || async move { Ok(measure(keys).await?.1) })
+    .contender(LIVE, move || measure(keys))
     .rounds(1)
 }
 
-/// Bytes per key while all of them live, and when all are gone.
-async fn measure(keys: u64) -> Result<(Sample, Sample)> {
+/// Bytes per key while all of them live, and how many of them are left when all are gone.
+async fn measure(keys: u64) -> Result<Sample> {
     let messages = usize::try_from(keys)? * 2;
     let options = Options::default()
         .workers(256)
@@ -65,14 +64,33 @@ async fn measure(keys: u64) -> Result<(Sample, Sample)> {
     gate.add_permits(usize::try_from(keys)?);
     intake.quiet().await;
     engine.close(Drain::Queued, Duration::from_secs(10)).await;
-    // The allocator gives pages back a little later.
     let mut after = resident()?.saturating_sub(before);
     for _ in 0..50 {
         tokio::time::sleep(Duration::from_millis(20)).await;
+        stir().await?;
         after = after.min(resident()?.saturating_sub(before));
     }
-    let per_key = |bytes: u64| Sample::bytes(bytes as f64 / keys as f64);
-    Ok((per_key(live), per_key(after)))
+    Ok(Sample::bytes(live as f64 / keys as f64).count(AFTERWARDS, after / keys))
+}
+
+/// Has every thread ask for memory and free it. The allocator gives pages back a little later, and
+/// only when it is called: an idle thread keeps what it has, and what others freed for it.
+async fn stir() -> Result<()> {
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            tokio::spawn(async {
+                for size in (4..22).map(|power| 1_usize << power) {
+                    let blocks: Vec<Vec<u8>> = (0..8).map(|_| vec![1; size]).collect();
+                    std::hint::black_box(blocks);
+                }
+                tokio::task::yield_now().await;
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await?;
+    }
+    Ok(())
 }
 
 /// Bytes of memory that the process holds.

@@ -202,9 +202,9 @@ fn figures(results: &Results, figures: &mut Figures) {
         "mem_per_live_key_bytes",
         results.median(memory::NAME, memory::LIVE),
     );
-    figures.set(
+    figures.set_count(
         "mem_per_key_afterwards_bytes",
-        results.median(memory::NAME, memory::AFTERWARDS),
+        results.count(memory::NAME, memory::LIVE, memory::AFTERWARDS),
     );
     let violations = [
         ("S1", KEY),
