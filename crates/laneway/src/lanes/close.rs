@@ -44,7 +44,7 @@ pub struct LeftBehind {
     pub topic: Arc<str>,
     /// Jobs that were handed back unfinished.
     pub abandoned: usize,
-    /// The keys of the first hundred of them.
+    /// Their keys, each once, up to a hundred.
     pub keys: Vec<String>,
     /// Jobs whose handler cannot be stopped; they are handed back if it ever returns.
     pub stuck: usize,
@@ -67,8 +67,11 @@ pub(super) struct Abandoned {
 impl Abandoned {
     pub(super) fn add(&mut self, key: Option<&str>) {
         self.count += 1;
-        if self.keys.len() < KEYS_NAMED {
-            self.keys.extend(key.map(str::to_owned));
+        if let Some(key) = key
+            && self.keys.len() < KEYS_NAMED
+            && !self.keys.iter().any(|named| named == key)
+        {
+            self.keys.push(key.to_owned());
         }
     }
 }
