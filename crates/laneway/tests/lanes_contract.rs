@@ -22,6 +22,8 @@ mod p7_events_and_figures;
 #[path = "lanes/p8_closing.rs"]
 mod p8_closing;
 
+#[path = "lanes/admission.rs"]
+mod admission;
 #[path = "lanes/ancestors.rs"]
 mod ancestors;
 #[path = "lanes/batches.rs"]

@@ -11,7 +11,7 @@
 //!   and of the machine.
 //! - **Read** means that [`Reader::next`] returned it. That promises nothing: after a crash the group
 //!   goes on from its committed position.
-//! - **Committed** means that [`Broker::commit`] resolved. A reader that joins afterwards starts
+//! - **Committed** means that [`Claim::commit`] resolved. The next owner of the partition starts
 //!   there. Commits of one partition never go backwards; an older one that arrives late must be
 //!   ignored.
 //!
@@ -20,13 +20,15 @@
 //! 1. Records of one partition are read in the order in which they were published.
 //! 2. A record that is published is read by every group, unless retention removed it before.
 //! 3. A record is not read before it is published: nobody may act on what a crash can take back.
-//! 4. At most one reader per group and partition at a time.
+//! 4. At most one [`Claim`] per group and partition at a time, as far as anybody can know: see
+//!    [`tenure`]. What an earlier owner commits late must have no effect.
 //!
 //! Everything else (lanes, retries, dead letters, what is settled when) is the bus's and is the same
 //! on all of them.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::record::{Delivered, Record};
@@ -34,6 +36,9 @@ use crate::settle::Position;
 use crate::topic::{Growth, ReconcileError, Strategy, Topic, TopicName};
 
 pub(crate) mod embedded;
+pub(crate) mod tenure;
+
+use tenure::Tenure;
 
 /// A future in a box: the trait is used as an object.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -100,6 +105,14 @@ pub enum BrokerError {
         /// The group.
         group: String,
     },
+    /// Another process has the partition now.
+    #[error("partition {partition} of {topic} is with another member of the group now")]
+    NotOurs {
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
+    },
     /// The broker is closed.
     #[error("the bus is closed")]
     Closed,
@@ -160,15 +173,14 @@ pub(crate) trait Broker: Send + Sync + 'static {
         records: Vec<Record>,
     ) -> BoxFuture<'a, Result<u64, BrokerError>>;
 
-    /// Reads a topic for a group: a reader for each partition that is ours. `start` counts for a
-    /// group that has never read the topic; one that has starts at the oldest record in a partition
-    /// that is new to it.
+    /// Reads a topic for a group, as one of its members. `start` counts for a group that has never
+    /// read the topic; one that has starts at the oldest record in a partition that is new to it.
     fn join<'a>(
         &'a self,
         topic: &'a TopicName,
         group: &'a str,
         start: Start,
-    ) -> BoxFuture<'a, Result<Vec<Box<dyn Reader>>, BrokerError>>;
+    ) -> BoxFuture<'a, Result<Box<dyn Member>, BrokerError>>;
 
     /// What a group has settled in a partition; `None` if it has never committed there.
     fn position<'a>(
@@ -178,8 +190,8 @@ pub(crate) trait Broker: Send + Sync + 'static {
         group: &'a str,
     ) -> BoxFuture<'a, Result<Option<Position>, BrokerError>>;
 
-    /// Notes what a group has settled.
-    fn commit<'a>(
+    /// Adds to what a group has settled that nobody joins: the bus keeps its books that way.
+    fn settle<'a>(
         &'a self,
         topic: &'a TopicName,
         partition: u32,
@@ -210,17 +222,41 @@ pub(crate) trait Broker: Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>>;
 }
 
-/// Reads one partition for one group.
-pub(crate) trait Reader: Send {
+/// A member of a group. Dropped, it is gone without a word, as after a crash.
+pub(crate) trait Member: Send {
+    /// The next partition that becomes ours; waits for one. Those that are ours from the beginning
+    /// are there at once. May be dropped and called again.
+    fn next(&mut self) -> BoxFuture<'_, Result<Arc<dyn Claim>, BrokerError>>;
+
+    /// Leaves the group. All claims have been released.
+    fn leave(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// A partition that is ours, for as long as its [`tenure`](Self::tenure) says.
+pub(crate) trait Claim: Send + Sync {
     fn partition(&self) -> u32;
 
     /// Counts the owners of the partition, for as long as the topic keeps its records: users can
     /// fence their own writes with it.
     fn epoch(&self) -> u64;
 
-    /// What the group had settled when this reader began.
+    /// What the group had settled when it became ours.
     fn position(&self) -> &Position;
 
-    /// The next records, at least one; waits for them.
+    fn tenure(&self) -> &Tenure;
+
+    /// Reads it from its position on.
+    fn read(&self) -> Box<dyn Reader>;
+
+    /// Notes what the group has settled. [`BrokerError::NotOurs`] if it is lost.
+    fn commit(&self, position: Position) -> BoxFuture<'_, Result<(), BrokerError>>;
+
+    /// Lets another member have it. Nothing of it runs any more.
+    fn release(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Reads one partition.
+pub(crate) trait Reader: Send {
+    /// The next records, at least one; waits for them. May be dropped and called again.
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Delivered>, BrokerError>>;
 }

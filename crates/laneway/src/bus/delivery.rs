@@ -1,12 +1,15 @@
 //! A record on its way through the lanes.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::broker::Claim;
 use crate::envelope::{Carrier, Envelope};
-use crate::lanes::Job;
+use crate::lanes::{Admission, Job};
 use crate::record::{Delivered, Record};
 use crate::settle::{Position, Tracker};
 
@@ -91,11 +94,18 @@ impl Job for Delivery {
     }
 }
 
-/// A partition that a subscription reads: what is settled of it.
-#[derive(Debug)]
+/// A partition that a subscription reads: what is settled of it, and what may still start.
 pub(super) struct PartitionState {
     pub(super) number: u32,
     pub(super) epoch: u64,
+    pub(super) claim: Arc<dyn Claim>,
+    /// Whether nobody else can ever have it: then there is nothing to look out for.
+    is_lasting: bool,
+    phase: AtomicU8,
+    /// Attempts that run; counted unless it is lasting.
+    running: AtomicUsize,
+    /// The last attempt has ended, or the phase has changed.
+    changed: Notify,
     tracker: Mutex<Tracker>,
     /// What the broker knows. Held during a commit, so that an older one never lands after a newer.
     pub(super) committed: tokio::sync::Mutex<Position>,
@@ -109,16 +119,16 @@ pub(super) struct PartitionState {
 }
 
 impl PartitionState {
-    pub(super) fn new(
-        number: u32,
-        epoch: u64,
-        position: Position,
-        commits: Arc<Notify>,
-        progress: Progress,
-    ) -> Self {
+    pub(super) fn new(claim: Arc<dyn Claim>, commits: Arc<Notify>, progress: Progress) -> Self {
+        let position = claim.position().clone();
         Self {
-            number,
-            epoch,
+            number: claim.partition(),
+            epoch: claim.epoch(),
+            is_lasting: claim.tenure().is_lasting(),
+            claim,
+            phase: AtomicU8::new(OURS),
+            running: AtomicUsize::new(0),
+            changed: Notify::new(),
             tracker: Mutex::new(Tracker::resume(position.clone())),
             committed: tokio::sync::Mutex::new(position),
             open: AtomicUsize::new(0),
@@ -133,8 +143,11 @@ impl PartitionState {
         self.tracker().deliver(offset)
     }
 
-    /// The one place where a domain event becomes settled.
+    /// The one place where a domain event becomes settled. What is not ours any more does not.
     pub(super) fn settle(&self, offset: u64) {
+        if self.has_ended() {
+            return;
+        }
         let moved = self.tracker().done(offset);
         if moved {
             self.settled.notify_one();
@@ -174,10 +187,108 @@ impl PartitionState {
         tracker.span() >= MOST_UNSETTLED || tracker.ranges() >= MOST_RANGES
     }
 
+    /// Whether an attempt may begin now.
+    pub(super) fn admission(&self) -> Admission {
+        if self.is_lasting {
+            Admission::Now
+        } else if self.phase.load(Ordering::SeqCst) != OURS {
+            Admission::Never
+        } else if self.claim.tenure().is_sure() {
+            Admission::Now
+        } else {
+            Admission::Later(UNTIL_SURE)
+        }
+    }
+
+    /// An attempt begins, unless the partition is being let go.
+    pub(super) fn begin(&self) -> Option<Running<'_>> {
+        if !self.is_lasting {
+            self.running.fetch_add(1, Ordering::SeqCst);
+        }
+        // Counted before looking: whoever lets it go looks at the count afterwards.
+        let running = Running(self);
+        (self.is_lasting || self.phase.load(Ordering::SeqCst) == OURS).then_some(running)
+    }
+
+    /// Runs an attempt for as long as the partition is ours.
+    pub(super) async fn while_ours<T>(&self, attempt: impl Future<Output = T>) -> Option<T> {
+        if self.is_lasting {
+            return Some(attempt.await);
+        }
+        tokio::select! {
+            biased;
+            () = self.ended() => None,
+            result = attempt => Some(result),
+        }
+    }
+
+    /// Starts nothing more; resolves when nothing runs.
+    pub(super) async fn let_go(&self) {
+        self.phase.fetch_max(LETTING_GO, Ordering::SeqCst);
+        self.wait_until(|| self.running.load(Ordering::SeqCst) == 0)
+            .await;
+    }
+
+    /// Cancels what runs; nothing is settled any more.
+    pub(super) fn end(&self) {
+        self.phase.store(ENDED, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) == ENDED
+    }
+
+    async fn ended(&self) {
+        self.wait_until(|| self.has_ended()).await;
+    }
+
+    async fn wait_until(&self, is: impl Fn() -> bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // Listens from here on, so that nothing is missed between looking and waiting.
+            changed.as_mut().enable();
+            if is() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn tracker(&self) -> MutexGuard<'_, Tracker> {
         self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl fmt::Debug for PartitionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionState")
+            .field("number", &self.number)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An attempt that runs.
+pub(super) struct Running<'a>(&'a PartitionState);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let partition = self.0;
+        if !partition.is_lasting && partition.running.fetch_sub(1, Ordering::SeqCst) == 1 {
+            partition.changed.notify_waiters();
+        }
+    }
+}
+
+const OURS: u8 = 0;
+/// Nothing new starts; what runs may finish.
+const LETTING_GO: u8 = 1;
+/// Nothing of it runs, nothing is settled.
+const ENDED: u8 = 2;
+
+/// So long a lane waits before it looks again whether the broker has confirmed that we own it.
+const UNTIL_SURE: Duration = Duration::from_millis(20);
 
 /// How far a partition may be read ahead of its lowest unsettled record. A key that fails for long
 /// stops only its own partition, and only after so many others went past it.

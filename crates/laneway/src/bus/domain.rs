@@ -12,7 +12,7 @@ use tracing::Instrument;
 use super::Shared;
 use super::aside::release_request;
 use super::dedup::Dedup;
-use super::delivery::{Content, Delivery};
+use super::delivery::{Content, Delivery, PartitionState};
 use super::event::{Context, Event};
 use super::handler::Events;
 use super::letters::{Cause, Letter, LetterBox};
@@ -20,7 +20,7 @@ use super::parked::ParkedKeys;
 use super::state::Condition;
 use super::subscription::Exhausted;
 use crate::envelope::Envelope;
-use crate::lanes::{Disposition, Failure, Handler, Job, Jobs, Outcome};
+use crate::lanes::{Admission, Disposition, Failure, Handler, Job, Jobs, Outcome};
 use crate::record::Record;
 use crate::topic::Topic;
 use crate::trace;
@@ -36,7 +36,7 @@ pub(super) struct Domain<H> {
     pub(super) group: Arc<str>,
     pub(super) handler: H,
     pub(super) exhausted: Exhausted,
-    pub(super) parked_keys: ParkedKeys,
+    pub(super) parked_keys: Arc<ParkedKeys>,
     pub(super) dedup: Option<Dedup>,
     pub(super) condition: Arc<Condition>,
     pub(super) figures: Arc<Figures>,
@@ -57,17 +57,54 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
         NonZeroUsize::new(self.handler.most()).unwrap_or(NonZeroUsize::MIN)
     }
 
+    fn admits(&self, delivery: &Delivery) -> Admission {
+        delivery.partition.admission()
+    }
+
     async fn handle(&self, jobs: Jobs<'_, Delivery>) -> Result<(), Failure> {
+        // Those of one attempt have one key, and so one partition.
+        let partition = &jobs.first().partition;
+        let _running = partition.begin().ok_or_else(ours_no_more)?;
         let attempt = Attempt {
             figures: &self.figures,
             condition: &self.condition,
+            partition,
         };
-        self.handle_all(jobs).await?;
+        let handled = partition.while_ours(self.handle_all(jobs)).await;
+        handled.unwrap_or_else(|| Err(ours_no_more()))?;
         attempt.succeeded();
         Ok(())
     }
 
     async fn exhausted(
+        &self,
+        delivery: &Delivery,
+        failure: &Failure,
+        attempts: u32,
+    ) -> Result<Disposition, Failure> {
+        let partition = &delivery.partition;
+        let _running = partition.begin().ok_or_else(ours_no_more)?;
+        let disposed = partition.while_ours(self.dispose(delivery, failure, attempts));
+        disposed.await.unwrap_or_else(|| Err(ours_no_more()))
+    }
+
+    fn finished(&self, delivery: Delivery, outcome: Outcome) {
+        match outcome {
+            Outcome::Done | Outcome::Exhausted(_) => delivery.partition.settle(delivery.offset),
+            // It stays unsettled and comes again.
+            Outcome::Abandoned => {}
+        }
+    }
+}
+
+/// The attempt counts for nothing: whoever owns the partition now makes it again.
+fn ours_no_more() -> Failure {
+    Failure::new("the partition is with another member of the group now")
+}
+
+impl<H: Events> Domain<H> {
+    /// Puts an event aside whose attempts are used up.
+    async fn dispose(
         &self,
         delivery: &Delivery,
         failure: &Failure,
@@ -97,16 +134,6 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
         }
     }
 
-    fn finished(&self, delivery: Delivery, outcome: Outcome) {
-        match outcome {
-            Outcome::Done | Outcome::Exhausted(_) => delivery.partition.settle(delivery.offset),
-            // It stays unsettled and comes again.
-            Outcome::Abandoned => {}
-        }
-    }
-}
-
-impl<H: Events> Domain<H> {
     /// Events go to the handler together, anything else goes its own way, all in order.
     async fn handle_all(&self, jobs: Jobs<'_, Delivery>) -> Result<(), Failure> {
         let mut events = Vec::new();
@@ -371,6 +398,7 @@ fn trace_of(record: &Record) -> Option<trace::TraceParent> {
 struct Attempt<'a> {
     figures: &'a Figures,
     condition: &'a Condition,
+    partition: &'a PartitionState,
 }
 
 impl Attempt<'_> {
@@ -381,7 +409,7 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.condition.is_closing() {
+        if !self.condition.is_closing() && !self.partition.has_ended() {
             self.figures.failed.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -5,19 +5,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, timeout_at};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
-use super::delivery::PartitionState;
 use super::domain::Figures;
-use super::pump::{self, Flow};
+use super::holdings;
+use super::pump::{self, Ending, Flow};
 use super::state::State;
+use crate::broker::Member;
 use crate::lanes::{CloseReport, Drain, LeftBehind};
 use crate::topic::{Kind, TopicName};
 
 /// When a subscription stops by itself, the handlers that run get this long to finish.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// Saying good-bye to the group. One that does not is missed after a while, too.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// A subscription. It goes on when the handle is dropped; [`close`](Self::close) ends it.
 #[derive(Clone)]
@@ -95,7 +99,6 @@ pub struct SubscriptionFigures {
 pub(super) struct Inner {
     bus: Weak<Shared>,
     pub(super) flow: Arc<Flow>,
-    partitions: Vec<Arc<PartitionState>>,
     figures: Arc<Figures>,
     /// Until it is closed. Locked throughout the closing: a second one waits for the first.
     open: tokio::sync::Mutex<Option<Open>>,
@@ -103,7 +106,7 @@ pub(super) struct Inner {
 
 /// What a subscription has while it is open.
 pub(super) struct Open {
-    pub(super) readers: JoinSet<()>,
+    pub(super) keeper: JoinHandle<Box<dyn Member>>,
     pub(super) committer: JoinHandle<()>,
     pub(super) place: Place,
 }
@@ -112,14 +115,12 @@ impl Inner {
     pub(super) fn new(
         bus: &Arc<Shared>,
         flow: Arc<Flow>,
-        partitions: Vec<Arc<PartitionState>>,
         figures: Arc<Figures>,
         open: Open,
     ) -> Self {
         Self {
             bus: Arc::downgrade(bus),
             flow,
-            partitions,
             figures,
             open: tokio::sync::Mutex::new(Some(open)),
         }
@@ -136,7 +137,7 @@ impl Inner {
     async fn close_here(&self, deadline: Duration) -> CloseReport {
         let mut open = self.open.lock().await;
         let Some(Open {
-            mut readers,
+            mut keeper,
             committer,
             place,
         }) = open.take()
@@ -148,24 +149,35 @@ impl Inner {
         let flow = &self.flow;
         let deadline_at = Instant::now() + deadline;
         flow.condition.closing();
-        flow.ending.send_replace(true);
+        let mut member = None;
         let drain = match flow.kind {
             // They are safe in the log.
             Kind::Domain => Drain::Running,
             // They are settled already: what was taken has to get to the lanes.
             Kind::Plain => {
-                let all = async { while readers.join_next().await.is_some() {} };
-                let _ = timeout_at(deadline_at, all).await;
+                flow.ending.send_replace(Ending::Soon);
+                let ended = timeout_at(deadline_at, &mut keeper).await;
+                member = ended.ok().and_then(Result::ok);
                 Drain::Queued
             }
         };
-        readers.shutdown().await;
+        flow.ending.send_replace(Ending::Now);
+        if member.is_none() && !keeper.is_finished() {
+            member = keeper.await.ok();
+        }
         let left = deadline_at.saturating_duration_since(Instant::now());
         let mut report = flow.intake.close(drain, left).await;
         self.add_untold(&mut report);
         committer.abort();
         let _ = committer.await;
-        pump::commit_each(flow, &self.partitions).await;
+        pump::commit_each(flow).await;
+        for partition in flow.holdings.take() {
+            partition.end();
+            holdings::release(flow, &partition).await;
+        }
+        if let Some(member) = member {
+            let _ = timeout(LEAVE_WITHIN, member.leave()).await;
+        }
         flow.condition.closed();
         if !matches!(flow.condition.state(), State::Stopped(_)) {
             self.forget();
@@ -202,7 +214,8 @@ impl Inner {
 
     /// Plain messages that were taken and are not over.
     pub(super) fn open_messages(&self) -> usize {
-        self.partitions.iter().map(|part| part.open()).sum()
+        let partitions = self.flow.holdings.all();
+        partitions.iter().map(|part| part.open()).sum()
     }
 
     pub(super) fn figures(&self) -> SubscriptionFigures {

@@ -85,7 +85,7 @@ pub(super) struct LetterBox {
     origin: TopicName,
     /// The topic that they are in.
     topic: TopicName,
-    /// What is gone; loaded when it is first needed, and locked for every change.
+    /// What is gone, as the broker last said; locked for every change.
     gone: Mutex<Option<Gone>>,
     /// Held while letters are replayed: two that do so at once would replay them twice.
     pub(super) replaying: Mutex<()>,
@@ -93,6 +93,8 @@ pub(super) struct LetterBox {
 
 /// Which letters are gone.
 struct Gone {
+    /// What the broker knows.
+    position: Position,
     tracker: Tracker,
     /// One past the last letter that the tracker has heard of.
     next: u64,
@@ -205,7 +207,20 @@ impl LetterBox {
     /// Says that letters have been dealt with; kept when it resolves.
     pub(super) async fn settle(&self, ids: &[u64]) -> Result<(), Error> {
         let mut gone = self.gone.lock().await;
-        let Gone { tracker, next } = self.load(&mut gone).await?;
+        let result = self.settle_in(&mut gone, ids).await;
+        if result.is_err() {
+            // Nobody knows what the broker has noted.
+            *gone = None;
+        }
+        result
+    }
+
+    async fn settle_in(&self, gone: &mut Option<Gone>, ids: &[u64]) -> Result<(), Error> {
+        let Gone {
+            position,
+            tracker,
+            next,
+        } = self.load(gone).await?;
         // A tracker knows what was delivered to it; what came since is delivered now.
         loop {
             let records = self.peek(*next).await?;
@@ -220,14 +235,15 @@ impl LetterBox {
         for id in ids {
             tracker.done(*id);
         }
-        let committing = self
-            .broker
-            .commit(&self.topic, 0, GROUP, tracker.position());
-        match self.patience.with("settling letters", committing).await {
+        let settled = tracker.position();
+        let settling = self.broker.settle(&self.topic, 0, GROUP, settled.clone());
+        match self.patience.with("settling letters", settling).await {
             // There are no letters.
-            Err(Error::Broker(BrokerError::UnknownTopic(_))) => Ok(()),
-            result => result,
+            Err(Error::Broker(BrokerError::UnknownTopic(_))) => {}
+            result => result?,
         }
+        *position = settled;
+        Ok(())
     }
 
     /// What is gone.
@@ -244,19 +260,21 @@ impl LetterBox {
         }
     }
 
+    /// What is gone. The broker is asked each time: another process may have dealt with letters.
     async fn load<'a>(&self, gone: &'a mut Option<Gone>) -> Result<&'a mut Gone, Error> {
-        if let Some(gone) = gone {
-            return Ok(gone);
-        }
         let asking = self.broker.position(&self.topic, 0, GROUP);
         let position = match self.patience.with("reading letters", asking).await {
             Err(Error::Broker(BrokerError::UnknownTopic(_))) => None,
             position => position?,
         };
         let position = position.unwrap_or_else(|| Position::at(0));
-        Ok(gone.insert(Gone {
+        if gone.as_ref().is_some_and(|gone| gone.position != position) {
+            *gone = None;
+        }
+        Ok(gone.get_or_insert_with(|| Gone {
             next: position.low(),
-            tracker: Tracker::resume(position),
+            tracker: Tracker::resume(position.clone()),
+            position,
         }))
     }
 }

@@ -11,6 +11,8 @@
 //! | `handler` | what users write |
 //! | `event` | what their handlers get |
 //! | `pump` | from the broker to the lanes, and the commits back |
+//! | `holdings` | the partitions that are ours, as they come and go |
+//! | `behind` | keys whose lanes are full |
 //! | `delivery` | a record on the lanes, and what is settled of its partition |
 //! | `domain`, `plain` | what happens to it there, by kind of topic |
 //! | `letters`, `aside`, `parked`, `marks` | dead letters and parked events |
@@ -21,6 +23,7 @@
 //! | `patience` | the deadline of every call to the broker |
 
 mod aside;
+mod behind;
 mod builder;
 mod dedup;
 mod delivery;
@@ -30,6 +33,7 @@ mod event;
 mod handle;
 mod handler;
 mod health;
+mod holdings;
 mod letters;
 mod marks;
 mod metrics;

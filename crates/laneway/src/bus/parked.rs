@@ -14,12 +14,26 @@ type Place = (u32, u64);
 
 /// The keys that are parked, each with the last event of it that was.
 #[derive(Debug, Default)]
-pub(super) struct ParkedKeys(Mutex<HashMap<SmolStr, Option<Place>>>);
+pub(super) struct ParkedKeys(Mutex<HashMap<SmolStr, Last>>);
+
+/// The last event of a key that was parked.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    partition: u32,
+    /// Nothing if the key is held, and the event is not put aside yet.
+    offset: Option<u64>,
+}
 
 impl ParkedKeys {
-    /// What is parked for a group. Nobody may park anything for it meanwhile.
-    pub(super) async fn load(letters: &LetterBox, group: &str) -> Result<Self, Error> {
-        let mut keys = HashMap::new();
+    /// Learns what is parked for a group in some partitions. Nobody may park or release anything of
+    /// theirs meanwhile.
+    pub(super) async fn load(
+        &self,
+        letters: &LetterBox,
+        group: &str,
+        partitions: &[u32],
+    ) -> Result<(), Error> {
+        let mut loaded = HashMap::new();
         letters
             .visit(|letter| {
                 if letter.group == group
@@ -27,12 +41,25 @@ impl ParkedKeys {
                 {
                     let (partition, offset) = letter.origin;
                     let partition = u32::try_from(partition).unwrap_or_default();
-                    keys.insert(key, Some((partition, offset)));
+                    if partitions.contains(&partition) {
+                        let last = Some(offset);
+                        loaded.insert(
+                            key,
+                            Last {
+                                partition,
+                                offset: last,
+                            },
+                        );
+                    }
                 }
                 ControlFlow::Continue(())
             })
             .await?;
-        Ok(Self(Mutex::new(keys)))
+        let mut keys = self.keys();
+        // What another owner has released since is released.
+        keys.retain(|_, last| !partitions.contains(&last.partition));
+        keys.extend(loaded);
+        Ok(())
     }
 
     pub(super) fn contains(&self, key: &str) -> bool {
@@ -45,20 +72,24 @@ impl ParkedKeys {
     /// later ones.
     pub(super) fn hold(&self, key: &str, (partition, offset): Place) -> bool {
         let mut keys = self.keys();
-        match keys.get(key) {
-            Some(Some((last_partition, last))) => *last_partition != partition || *last < offset,
-            Some(None) => true,
-            None => {
-                keys.insert(SmolStr::new(key), None);
-                true
-            }
+        if let Some(last) = keys.get(key) {
+            return last.partition != partition || last.offset.is_none_or(|at| at < offset);
         }
+        let held = Last {
+            partition,
+            offset: None,
+        };
+        keys.insert(SmolStr::new(key), held);
+        true
     }
 
     /// The event was put aside.
-    pub(super) fn parked(&self, key: &str, place: Place) {
+    pub(super) fn parked(&self, key: &str, (partition, offset): Place) {
         if let Some(last) = self.keys().get_mut(key) {
-            *last = Some(place);
+            *last = Last {
+                partition,
+                offset: Some(offset),
+            };
         }
     }
 
@@ -66,7 +97,7 @@ impl ParkedKeys {
         self.keys().remove(key);
     }
 
-    fn keys(&self) -> MutexGuard<'_, HashMap<SmolStr, Option<Place>>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<SmolStr, Last>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,20 +6,26 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::Shared;
+use super::behind::Behind;
 use super::delivery::{Delivery, PartitionState};
 use super::error::Error;
+use super::holdings::{Holdings, Parked};
 use super::marks;
 use super::patience::Patience;
 use super::progress::Progress;
 use super::rate::Limiter;
 use super::state::{Condition, Part};
-use crate::broker::{Broker, BrokerError, Reader};
-use crate::lanes::{Intake, Refusal, SubmitError};
+use crate::broker::{Broker, BrokerError};
+use crate::lanes::{Full, Intake, Refusal, SubmitError};
 use crate::record::Delivered;
 use crate::topic::{Kind, TopicName};
 
 /// After a failed read, and after a failed commit.
-const TRY_AGAIN: Duration = Duration::from_millis(500);
+pub(super) const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// So long a reader waits for a lane that is full, unless others are full already. One whose handler
+/// is quick empties meanwhile; the events of a slow one are read twice, so that it holds up nobody.
+const LANE_MAY_EMPTY: Duration = Duration::from_millis(50);
 
 /// Commits are at least this far apart; what is settled in between goes together.
 const COMMIT_EVERY: Duration = Duration::from_millis(5);
@@ -36,29 +42,45 @@ pub(super) struct Flow {
     pub(super) condition: Arc<Condition>,
     pub(super) commits: Arc<Notify>,
     pub(super) progress: Progress,
-    /// Set when nothing more is to be taken from the broker.
-    pub(super) ending: watch::Sender<bool>,
+    pub(super) holdings: Holdings,
+    /// Of a domain topic.
+    pub(super) parked: Option<Parked>,
+    pub(super) ending: watch::Sender<Ending>,
+}
+
+/// Whether a subscription ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    No,
+    /// Nothing more is taken from the broker; what was taken gets to the lanes.
+    Soon,
+    /// Reading stops where it is.
+    Now,
 }
 
 impl Flow {
     async fn ended(&self) {
         // The sender is ours, so there is nothing else to wait for.
-        let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
+        let mut ending = self.ending.subscribe();
+        let _ = ending.wait_for(|ending| *ending != Ending::No).await;
     }
 }
 
-/// Reads a partition into the lanes, until the subscription ends.
-pub(super) async fn read(
-    flow: Arc<Flow>,
-    partition: Arc<PartitionState>,
-    mut reader: Box<dyn Reader>,
-) {
+/// Reads a partition into the lanes, for as long as it is ours and the subscription lasts.
+pub(super) async fn read(flow: Arc<Flow>, partition: Arc<PartitionState>) {
     let part = Part::Reading(partition.number);
     let mut ending = flow.ending.subscribe();
+    let mut reader = partition.claim.read();
+    let mut behind = Behind::new(flow.clone(), partition.clone());
     loop {
         let next = tokio::select! {
             biased;
-            _ = ending.wait_for(|ending| *ending) => return,
+            _ = ending.wait_for(|ending| *ending != Ending::No) => return,
+            _ = partition.claim.tenure().called() => return,
+            taken = behind.advance() => match taken {
+                Ok(()) => continue,
+                Err(Ended) => return,
+            },
             next = reader.next() => next,
         };
         let records = match next {
@@ -77,7 +99,7 @@ pub(super) async fn read(
         };
         flow.condition.fine(part);
         let result = match flow.kind {
-            Kind::Domain => submit_domain(&flow, &partition, records).await,
+            Kind::Domain => submit_domain(&flow, &partition, &mut behind, records).await,
             Kind::Plain => submit_plain(&flow, &partition, records).await,
         };
         if result.is_err() {
@@ -87,11 +109,12 @@ pub(super) async fn read(
 }
 
 /// The subscription ends: nothing more is taken.
-struct Ended;
+pub(super) struct Ended;
 
 async fn submit_domain(
     flow: &Flow,
     partition: &Arc<PartitionState>,
+    behind: &mut Behind,
     records: Vec<Delivered>,
 ) -> Result<(), Ended> {
     for delivered in records {
@@ -104,14 +127,50 @@ async fn submit_domain(
             continue;
         }
         while partition.is_full() {
-            partition.settled.notified().await;
+            tokio::select! {
+                () = partition.settled.notified() => {}
+                taken = behind.advance() => taken?,
+            }
         }
         if let Some(limiter) = &flow.limiter {
             limiter.turns(1).await;
         }
-        submit(flow, Delivery::of_domain(delivered, partition.clone())).await?;
+        let delivery = Delivery::of_domain(delivered, partition.clone());
+        if behind.follows(&delivery) {
+            continue;
+        }
+        let patience = if behind.is_empty() {
+            LANE_MAY_EMPTY
+        } else {
+            Duration::ZERO
+        };
+        if let Some(delivery) = submit_unless_lane_full(flow, delivery, patience).await? {
+            behind.add(delivery);
+        }
     }
     Ok(())
+}
+
+/// Submits, or gives back what is for a lane that is full and stays so.
+async fn submit_unless_lane_full(
+    flow: &Flow,
+    mut delivery: Delivery,
+    mut patience: Duration,
+) -> Result<Option<Delivery>, Ended> {
+    loop {
+        let SubmitError { job, reason } = match flow.intake.submit_within(delivery, patience).await
+        {
+            Ok(()) => return Ok(None),
+            Err(error) => error,
+        };
+        delivery = match reason {
+            Refusal::QueueFull(Full::Lane) => return Ok(Some(job)),
+            // Everybody waits for room, and looks now and then whether it is the lane by now.
+            Refusal::QueueFull(_) => job,
+            _ => return submit(flow, job).await.map(|()| None),
+        };
+        patience = LANE_MAY_EMPTY;
+    }
 }
 
 /// At most once: what is taken is committed before the first of it can run. It does not come again,
@@ -145,7 +204,7 @@ async fn submit_plain(
     Ok(())
 }
 
-async fn submit(flow: &Flow, mut delivery: Delivery) -> Result<(), Ended> {
+pub(super) async fn submit(flow: &Flow, mut delivery: Delivery) -> Result<(), Ended> {
     loop {
         delivery = match flow.intake.submit(delivery).await {
             Ok(()) => return Ok(()),
@@ -165,14 +224,10 @@ async fn submit(flow: &Flow, mut delivery: Delivery) -> Result<(), Ended> {
 
 /// Commits what was settled, for ever: at once, and then at most every few milliseconds. Keeps the
 /// bus alive meanwhile: it goes on for as long as it has a subscription.
-pub(super) async fn commit_all(
-    _alive: Arc<Shared>,
-    flow: Arc<Flow>,
-    partitions: Vec<Arc<PartitionState>>,
-) {
+pub(super) async fn commit_all(_alive: Arc<Shared>, flow: Arc<Flow>) {
     loop {
         flow.commits.notified().await;
-        if commit_each(&flow, &partitions).await {
+        if commit_each(&flow).await {
             tokio::time::sleep(COMMIT_EVERY).await;
         } else {
             flow.commits.notify_one();
@@ -182,23 +237,25 @@ pub(super) async fn commit_all(
 }
 
 /// Commits what was settled; answers whether that worked for all partitions.
-pub(super) async fn commit_each(flow: &Flow, partitions: &[Arc<PartitionState>]) -> bool {
+pub(super) async fn commit_each(flow: &Flow) -> bool {
     let mut all = true;
-    for partition in partitions {
-        all &= commit(flow, partition).await;
+    for partition in flow.holdings.all() {
+        all &= commit(flow, &partition).await;
     }
     all
 }
 
 /// The one place where positions are committed. Answers whether the broker knows all that is
 /// settled.
-async fn commit(flow: &Flow, partition: &PartitionState) -> bool {
+pub(super) async fn commit(flow: &Flow, partition: &PartitionState) -> bool {
     let part = Part::Committing(partition.number);
     match commit_position(flow, partition).await {
         Ok(()) => {
             flow.condition.fine(part);
             true
         }
+        // The one who has it now goes on from the last commit.
+        Err(Error::Broker(BrokerError::NotOurs { .. })) => true,
         Err(error) => {
             tracing::warn!(topic = %flow.topic, partition = partition.number, %error,
                 "committing failed; it is tried again");
@@ -214,9 +271,7 @@ async fn commit_position(flow: &Flow, partition: &PartitionState) -> Result<(), 
     if *committed == position {
         return Ok(());
     }
-    let call = flow
-        .broker
-        .commit(&flow.topic, partition.number, &flow.group, position.clone());
+    let call = partition.claim.commit(position.clone());
     flow.progress.coming();
     flow.patience.with("committing", call).await?;
     *committed = position;

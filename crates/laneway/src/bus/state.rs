@@ -31,8 +31,12 @@ impl State {
 /// What can be in trouble, each for itself: one that is well again does not speak for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
+    /// Being a member of the group.
+    Joining,
     /// Reading a partition.
     Reading(u32),
+    /// Reading events of it that had to wait.
+    ReadingAgain(u32),
     /// Committing one.
     Committing(u32),
 }
@@ -73,6 +77,13 @@ impl Condition {
         if troubles.remove(&part).is_some() {
             self.show(&troubles);
         }
+    }
+
+    /// A partition is ours no more, and its troubles are somebody else's.
+    pub(super) fn forget(&self, partition: u32) {
+        self.fine(Part::Reading(partition));
+        self.fine(Part::ReadingAgain(partition));
+        self.fine(Part::Committing(partition));
     }
 
     fn show(&self, troubles: &BTreeMap<Part, String>) {

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::dedup::Dedup;
-use super::delivery::{Delivery, PartitionState};
+use super::delivery::Delivery;
 use super::domain::{Domain, Figures};
 use super::error::Error;
 use super::event::{Event, Message};
@@ -17,14 +17,15 @@ use super::handle::{Inner, Open, Place, Subscription, stop_when_asked};
 use super::handler::{
     EventBatchHandler, EventHandler, Events, InBatches, MessageHandler, OneByOne, Typed,
 };
+use super::holdings::{self, Holdings, Parked};
 use super::parked::ParkedKeys;
 use super::plain::Plain;
-use super::pump::{self, Flow};
+use super::pump::{self, Ending, Flow};
 use super::rate::{Limiter, RateLimit};
 use super::state::Condition;
 use super::{Bus, DEFAULT_GROUP};
-use crate::broker::{Reader, Start};
-use crate::lanes::{Failure, Handler, LaneBy, TopicOptions};
+use crate::broker::{Member, Start};
+use crate::lanes::{Drain, Failure, Handler, LaneBy, TopicOptions};
 use crate::retry::RetryPolicy;
 use crate::topic::{Kind, Topic};
 
@@ -221,10 +222,14 @@ impl SubscriptionBuilder {
         let topic = self.topic_of_kind(Kind::Domain).await?;
         let shared = &self.bus.shared;
         let joined = self.join(&topic).await?;
-        // Only now: as long as another one read for the group, it could park more.
-        let parked = shared.parked(topic.name());
-        let parked_keys = ParkedKeys::load(&parked, &self.group).await?;
-        let parts = Parts::default();
+        let parked_keys = Arc::new(ParkedKeys::default());
+        let parts = Parts {
+            parked: Some(Parked {
+                keys: parked_keys.clone(),
+                letters: shared.parked(topic.name()),
+            }),
+            ..Parts::default()
+        };
         let domain = Domain {
             bus: Arc::downgrade(shared),
             topic: topic.clone(),
@@ -250,14 +255,14 @@ impl SubscriptionBuilder {
         let shared = &self.bus.shared;
         let place = shared.take_place(topic.name(), &self.group)?;
         let joining = shared.broker.join(topic.name(), &self.group, self.start);
-        let readers = shared.patience.with("joining a group", joining).await?;
-        Ok(Joined { place, readers })
+        let member = shared.patience.with("joining a group", joining).await?;
+        Ok(Joined { place, member })
     }
 
     async fn begin<H: Handler<Delivery>>(
         self,
         topic: &Topic,
-        joined: Joined,
+        mut joined: Joined,
         lanes: TopicOptions,
         parts: Parts,
         handler: H,
@@ -265,7 +270,6 @@ impl SubscriptionBuilder {
         let shared = &self.bus.shared;
         let lane_topic = format!("{}@{}", topic.name(), self.group);
         let intake = shared.engine.topic_with(&lane_topic, lanes, handler)?;
-        let commits = Arc::new(Notify::new());
         let flow = Arc::new(Flow {
             broker: shared.broker.clone(),
             patience: shared.patience,
@@ -275,30 +279,23 @@ impl SubscriptionBuilder {
             intake,
             limiter: self.rate.map(Limiter::new),
             condition: parts.condition,
-            commits: commits.clone(),
+            commits: Arc::new(Notify::new()),
             progress: shared.progress.clone(),
-            ending: watch::Sender::new(false),
+            holdings: Holdings::default(),
+            parked: parts.parked,
+            ending: watch::Sender::new(Ending::No),
         });
-        let mut readers = JoinSet::new();
-        let mut partitions = Vec::new();
-        for reader in joined.readers {
-            let partition = Arc::new(PartitionState::new(
-                reader.partition(),
-                reader.epoch(),
-                reader.position().clone(),
-                commits.clone(),
-                shared.progress.clone(),
-            ));
-            partitions.push(partition.clone());
-            readers.spawn(pump::read(flow.clone(), partition, reader));
+        let mut held = JoinSet::new();
+        if let Err(error) = holdings::take_first(&flow, &mut *joined.member, &mut held).await {
+            flow.intake.close(Drain::Running, Duration::ZERO).await;
+            return Err(error);
         }
-        let committing = pump::commit_all(shared.clone(), flow.clone(), partitions.clone());
         let open = Open {
-            readers,
-            committer: tokio::spawn(committing),
+            keeper: tokio::spawn(holdings::keep(flow.clone(), joined.member, held)),
+            committer: tokio::spawn(pump::commit_all(shared.clone(), flow.clone())),
             place: joined.place,
         };
-        let inner = Arc::new(Inner::new(shared, flow, partitions, parts.figures, open));
+        let inner = Arc::new(Inner::new(shared, flow, parts.figures, open));
         shared.note_subscription(inner.clone());
         if shared.check_open().is_err() {
             // It was closed meanwhile, and may not have seen us.
@@ -313,7 +310,7 @@ impl SubscriptionBuilder {
 /// A group's hold on a topic.
 struct Joined {
     place: Place,
-    readers: Vec<Box<dyn Reader>>,
+    member: Box<dyn Member>,
 }
 
 /// What the handler and the rest of a subscription share.
@@ -321,6 +318,7 @@ struct Joined {
 struct Parts {
     figures: Arc<Figures>,
     condition: Arc<Condition>,
+    parked: Option<Parked>,
 }
 
 fn check_group(group: &str) -> Result<(), Error> {

@@ -185,6 +185,13 @@ pub trait Handler<J: Job>: Send + Sync + 'static {
         true
     }
 
+    /// Whether a job may be attempted now. Asked before every attempt, also before one to hand it
+    /// over, so it should be quick. What waits here counts as no attempt and holds no worker.
+    fn admits(&self, job: &J) -> Admission {
+        let _ = job;
+        Admission::Now
+    }
+
     /// Handles one attempt.
     ///
     /// A batch that failed in the middle says how far it got by [`Failure::after`]; the job that
@@ -268,6 +275,17 @@ where
     }
 }
 
+/// Whether a job may be attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may.
+    Now,
+    /// Its lane waits, and asks again after this long.
+    Later(Duration),
+    /// It must not run here any more: it is [abandoned](Outcome::Abandoned).
+    Never,
+}
+
 /// What became of an exhausted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
@@ -285,7 +303,8 @@ pub enum Outcome {
     Done,
     /// All attempts failed and [`Handler::exhausted`] took it.
     Exhausted(Disposition),
-    /// The engine or the topic closed before the job was done.
+    /// The engine or the topic closed before the job was done, or its handler does not
+    /// [admit](Handler::admits) it any more.
     Abandoned,
 }
 

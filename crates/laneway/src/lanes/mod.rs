@@ -72,7 +72,9 @@ pub(crate) use histogram::Histogram;
 pub use histogram::Latency;
 pub use hot::HotKey;
 pub use intake::{Intake, Refusal, SubmitError};
-pub use job::{Blocking, Disposition, Failure, FailureKind, Handler, Job, Jobs, JobsIter, Outcome};
+pub use job::{
+    Admission, Blocking, Disposition, Failure, FailureKind, Handler, Job, Jobs, JobsIter, Outcome,
+};
 pub use metrics::Metrics;
 pub use options::{LaneBy, Options, OptionsError, Scope, TopicOptions};
 pub use stats::{Stats, TopicStats, WorkerState, WorkerStats};

@@ -14,7 +14,9 @@ use super::close::{Abandoned, Closing};
 use super::crew::{RunEnd, Runner};
 use super::events::Event;
 use super::intake::{Freed, Queue};
-use super::job::{Disposition, Failure, FailureKind, Handler, Job, Jobs, Outcome, Queued, Trouble};
+use super::job::{
+    Admission, Disposition, Failure, FailureKind, Handler, Job, Jobs, Outcome, Queued, Trouble,
+};
 use super::options::LaneBy;
 use super::ready::{Next, TopicId};
 use super::seat::Seat;
@@ -260,6 +262,17 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         let turn_began = now;
         let mut named = false;
         while !self.jobs.is_empty() && !queue.halt.is_halted() {
+            match self.topic.handler.admits(&self.jobs[0].job) {
+                Admission::Now => {}
+                Admission::Later(wait) => {
+                    self.parked_for = Some(wait);
+                    return;
+                }
+                Admission::Never => {
+                    self.finish(1, Outcome::Abandoned);
+                    continue;
+                }
+            }
             // All jobs of a keyed lane have the same key; those of a hashed lane may not.
             if !named || queue.options.lane_by != LaneBy::Key {
                 self.seat.works_on_key(self.jobs[0].job.key());
@@ -304,7 +317,9 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             .iter()
             .take(most)
             .take_while(|queued| queued.job.key() == key && queued.trouble.is_none())
+            .take_while(|queued| self.topic.handler.admits(&queued.job) == Admission::Now)
             .count()
+            .max(1)
     }
 
     fn hands_over(&self) -> bool {

@@ -31,7 +31,10 @@ pub(crate) async fn closing_finishes_what_runs_and_reports_the_rest<F: Fixture>(
     waiting(&bus, &begun, &done, &gate).await;
     publish(&bus, "orders", "a", 0..5).await;
     publish(&bus, "orders", "b", 0..5).await;
-    eventually("both run", async || begun.len() == 2).await;
+    eventually("both run, and the others wait behind them", async || {
+        begun.len() == 2 && bus.lanes().stats().topics[0].depth.messages == 10
+    })
+    .await;
     let closing = tokio::spawn({
         let bus = bus.clone();
         async move { bus.close(SOON).await }

@@ -10,7 +10,9 @@ use tokio::sync::Barrier;
 use tokio::time::sleep;
 
 use super::Fixture;
-use super::support::{Gate, Log, attempts, declare, event, publish, publish_watched, settled};
+use super::support::{
+    Gate, Log, attempts, declare, event, eventually, publish, publish_watched, settled,
+};
 
 pub(crate) async fn order_holds_under_failures_panics_and_time_outs<F: Fixture>(at: &F) {
     const ATTEMPTS: u32 = 12;
@@ -85,12 +87,57 @@ pub(crate) async fn a_slow_key_delays_only_itself<F: Fixture>(at: &F) {
         publish(&bus, "orders", "slow", [number]).await;
         publish(&bus, "orders", &format!("quick-{}", number % 5), [number]).await;
     }
-    super::support::eventually("the others are done", async || log.len() == 50).await;
+    eventually("the others are done", async || log.len() == 50).await;
     assert_eq!(log.of("slow"), [] as [u64; 0]);
     assert_eq!(orders.figures().handled, 50);
     gate.open();
     settled(&bus).await;
     assert_eq!(log.of("slow"), (0..50).collect::<Vec<_>>());
+}
+
+pub(crate) async fn a_slow_key_with_a_long_backlog_delays_only_itself<F: Fixture>(at: &F) {
+    let bus = at.bus().await;
+    declare(&bus, "orders", 1).await;
+    let (gate, log) = (Gate::closed(), Log::default());
+    let subscribe = async || {
+        let (gate, seen) = (gate.clone(), log.clone());
+        let orders = bus.subscription("orders").lane_bound(5);
+        let orders = orders.envelope(move |event| {
+            let (gate, log) = (gate.clone(), seen.clone());
+            async move {
+                if event.aggregate_id().as_str().starts_with("slow") {
+                    gate.pass().await;
+                }
+                log.note(&event);
+                Ok(())
+            }
+        });
+        orders.await.expect("subscribed")
+    };
+    let orders = subscribe().await;
+    let mut events = Vec::new();
+    for number in 0..200 {
+        for key in ["slow-1", "slow-2", "quick"] {
+            events.push(event(key, number));
+        }
+    }
+    let published = bus.publish_envelope_batch("orders", &events).await;
+    published.expect("published");
+    // Far more wait than a lane holds, and they hold up nobody.
+    eventually("the quick one is done", async || log.len() == 200).await;
+    assert_eq!(log.of("quick"), (0..200).collect::<Vec<_>>());
+    // Those that wait are as safe as the others.
+    orders.close(Duration::from_millis(20)).await;
+    let orders = subscribe().await;
+    publish(&bus, "orders", "quick", [200]).await;
+    eventually("the quick one goes on", async || log.len() == 201).await;
+    gate.open();
+    publish(&bus, "orders", "slow-1", [200]).await;
+    settled(&bus).await;
+    assert_eq!(log.of("slow-1"), (0..=200).collect::<Vec<_>>());
+    assert_eq!(log.of("slow-2"), (0..200).collect::<Vec<_>>());
+    assert_eq!(log.of("quick"), (0..=200).collect::<Vec<_>>());
+    assert_eq!(orders.figures().handled, 402);
 }
 
 pub(crate) async fn a_key_that_waits_for_its_retry_delays_only_itself<F: Fixture>(at: &F) {
@@ -119,7 +166,7 @@ pub(crate) async fn a_key_that_waits_for_its_retry_delays_only_itself<F: Fixture
         .expect("subscribed");
     publish(&bus, "orders", "bad", [0, 1]).await;
     publish(&bus, "orders", "good", 0..100).await;
-    super::support::eventually("the good ones are done", async || log.len() == 100).await;
+    eventually("the good ones are done", async || log.len() == 100).await;
     assert_eq!(log.of("good"), (0..100).collect::<Vec<_>>());
     assert_eq!(orders.figures().failed, 1, "the second one waits behind");
 }

@@ -78,6 +78,7 @@ macro_rules! conformance {
                 order_holds_under_failures_panics_and_time_outs
                 keys_run_in_parallel
                 a_slow_key_delays_only_itself
+                a_slow_key_with_a_long_backlog_delays_only_itself
                 a_key_that_waits_for_its_retry_delays_only_itself
                 events_wait_for_a_handler
                 a_batch_of_events_is_published_in_order

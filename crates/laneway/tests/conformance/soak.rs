@@ -50,6 +50,8 @@ impl Books {
         let books = self.clone();
         bus.subscription("transfers")
             .group("books")
+            // Full now and then.
+            .lane_bound(3)
             .retry(attempts(2))
             .on_exhausted(Exhausted::ParkKey)
             .envelope(move |event| {

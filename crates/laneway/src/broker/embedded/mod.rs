@@ -6,6 +6,7 @@
 //! | `memory` | a store in memory |
 //! | `file` | a store on disk |
 //! | `finish` | appends that go on when their caller gives up |
+//! | `member` | a group at a topic |
 //! | `reader` | reads a log for a group, and waits at its end |
 //! | `retention` | removes what is too old or too much |
 //!
@@ -14,6 +15,7 @@
 
 mod file;
 mod finish;
+mod member;
 mod memory;
 mod reader;
 mod retention;
@@ -21,7 +23,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,9 +35,10 @@ pub(crate) use self::file::FileStore;
 pub(crate) use self::store::{Log, Store};
 
 use self::finish::Finish;
+use self::member::{LogClaim, OnlyMember, Place};
 use self::memory::MemoryStore;
-use self::reader::LogReader;
-use super::{BoxFuture, Broker, BrokerError, Lag, Reader, Start};
+use super::tenure::Tenure;
+use super::{BoxFuture, Broker, BrokerError, Claim, Lag, Member, Start};
 use crate::record::{Delivered, Record};
 use crate::settle::Position;
 use crate::topic::{Decision, Growth, Storage, Strategy, Topic, TopicName, reconcile};
@@ -223,12 +226,12 @@ impl Inner {
         name: &TopicName,
         group: &str,
         start: Start,
-    ) -> Result<Vec<Box<dyn Reader>>, BrokerError> {
+    ) -> Result<Box<dyn Member>, BrokerError> {
         self.check_open()?;
         // Held until it is a member: the topic must not change in between.
         let topics = self.topics.read().await;
         let topic = find(&topics, name)?;
-        let place = Place::take(self.clone(), name, group)?;
+        let place = Arc::new(Place::take(self.clone(), name, group)?);
         drop(topics);
         let mut positions = Vec::with_capacity(topic.partitions.len());
         for partition in &topic.partitions {
@@ -240,11 +243,8 @@ impl Inner {
         } else {
             start
         };
-        let membership = Arc::new(Membership {
-            epoch: next_epoch(&topic, group).await?,
-            _place: place,
-        });
-        let mut readers: Vec<Box<dyn Reader>> = Vec::with_capacity(positions.len());
+        let epoch = next_epoch(&topic, group).await?;
+        let mut claims: VecDeque<Arc<dyn Claim>> = VecDeque::with_capacity(positions.len());
         for ((number, partition), position) in (0..).zip(&topic.partitions).zip(positions) {
             let position = if let Some(position) = position {
                 position
@@ -258,14 +258,17 @@ impl Inner {
                 partition.log.save_position(group, &position).await?;
                 position
             };
-            readers.push(Box::new(LogReader::new(
+            claims.push_back(Arc::new(LogClaim {
                 number,
+                epoch,
+                group: group.to_owned(),
                 position,
-                partition.clone(),
-                membership.clone(),
-            )));
+                partition: partition.clone(),
+                tenure: Tenure::lasting(),
+                _place: place.clone(),
+            }));
         }
-        Ok(readers)
+        Ok(Box::new(OnlyMember { claims }))
     }
 }
 
@@ -294,37 +297,6 @@ async fn next_epoch(topic: &TopicState, group: &str) -> Result<u64, BrokerError>
         .save_position(&counter, &Position::at(epoch))
         .await?;
     Ok(epoch)
-}
-
-/// A group's hold on a topic, for as long as one of its readers lives.
-pub(super) struct Membership {
-    epoch: u64,
-    _place: Place,
-}
-
-/// The one place that a group has at a topic; free again when it is dropped.
-struct Place {
-    broker: Arc<Inner>,
-    key: (TopicName, String),
-}
-
-impl Place {
-    fn take(broker: Arc<Inner>, topic: &TopicName, group: &str) -> Result<Self, BrokerError> {
-        let key = (topic.clone(), group.to_owned());
-        if !lock(&broker.joined).insert(key.clone()) {
-            return Err(BrokerError::AlreadyJoined {
-                topic: topic.clone(),
-                group: group.to_owned(),
-            });
-        }
-        Ok(Self { broker, key })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        lock(&self.broker.joined).remove(&self.key);
-    }
 }
 
 impl Broker for Embedded {
@@ -379,7 +351,7 @@ impl Broker for Embedded {
         topic: &'a TopicName,
         group: &'a str,
         start: Start,
-    ) -> BoxFuture<'a, Result<Vec<Box<dyn Reader>>, BrokerError>> {
+    ) -> BoxFuture<'a, Result<Box<dyn Member>, BrokerError>> {
         Box::pin(self.inner.join(topic, group, start))
     }
 
@@ -395,7 +367,7 @@ impl Broker for Embedded {
         })
     }
 
-    fn commit<'a>(
+    fn settle<'a>(
         &'a self,
         topic: &'a TopicName,
         partition: u32,

@@ -4,37 +4,25 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Membership, Partition};
+use super::Partition;
 use crate::broker::{BoxFuture, BrokerError, Reader};
 use crate::record::Delivered;
-use crate::settle::Position;
 
 /// Read at once: enough to make a read cheap, little enough to hold.
 const CHUNK: usize = 512;
 
 pub(super) struct LogReader {
-    number: u32,
-    position: Position,
     next: u64,
     partition: Arc<Partition>,
     end: watch::Receiver<u64>,
-    membership: Arc<Membership>,
 }
 
 impl LogReader {
-    pub(super) fn new(
-        number: u32,
-        position: Position,
-        partition: Arc<Partition>,
-        membership: Arc<Membership>,
-    ) -> Self {
+    pub(super) fn new(next: u64, partition: Arc<Partition>) -> Self {
         Self {
-            number,
-            next: position.low(),
-            position,
+            next,
             end: partition.end.subscribe(),
             partition,
-            membership,
         }
     }
 
@@ -58,18 +46,6 @@ impl LogReader {
 }
 
 impl Reader for LogReader {
-    fn partition(&self) -> u32 {
-        self.number
-    }
-
-    fn epoch(&self) -> u64 {
-        self.membership.epoch
-    }
-
-    fn position(&self) -> &Position {
-        &self.position
-    }
-
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Delivered>, BrokerError>> {
         Box::pin(self.read())
     }

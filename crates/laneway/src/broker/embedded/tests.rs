@@ -1,6 +1,7 @@
 use futures_util::FutureExt;
 
 use super::*;
+use crate::broker::Reader;
 use crate::topic::{Compression, Retention};
 
 async fn broker() -> Embedded {
@@ -34,6 +35,12 @@ async fn publish(broker: &Embedded, partition: u32, body: &'static str) {
         .unwrap();
 }
 
+async fn join(broker: &Embedded, group: &str, start: Start) -> Vec<Arc<dyn Claim>> {
+    let mut member = broker.join(&orders(), group, start).await.unwrap();
+    let claims = std::iter::from_fn(|| member.next().now_or_never());
+    claims.map(Result::unwrap).collect()
+}
+
 /// What a reader has for us now, without waiting.
 fn read(reader: &mut Box<dyn Reader>) -> Vec<u64> {
     let records = reader.next().now_or_never();
@@ -47,9 +54,9 @@ async fn a_reader_goes_on_when_its_topic_is_updated() {
     let one_day = Retention::FOREVER.age(Duration::from_hours(24));
     let audited = Topic::domain("orders").partitions(1).audit_trail();
     declare(&broker, &audited.build().unwrap()).await.unwrap();
-    let mut readers = broker.join(&orders(), "g", Start::Earliest).await.unwrap();
+    let mut reader = join(&broker, "g", Start::Earliest).await[0].read();
     publish(&broker, 0, "before").await;
-    assert_eq!(read(&mut readers[0]), [0]);
+    assert_eq!(read(&mut reader), [0]);
     let shorter = Topic::domain("orders").partitions(1).retention(one_day);
     let updated = declare(&broker, &shorter.build().unwrap()).await.unwrap();
     assert_eq!(updated.retention(), one_day);
@@ -59,14 +66,14 @@ async fn a_reader_goes_on_when_its_topic_is_updated() {
         "what is not declared stays"
     );
     publish(&broker, 0, "after").await;
-    assert_eq!(read(&mut readers[0]), [1]);
+    assert_eq!(read(&mut reader), [1]);
 }
 
 #[tokio::test]
 async fn a_topic_that_is_read_neither_grows_nor_goes() {
     let broker = broker().await;
     declare(&broker, &topic(1)).await.unwrap();
-    let readers = broker.join(&orders(), "g", Start::Latest).await.unwrap();
+    let claims = join(&broker, "g", Start::Latest).await;
     for refused in [
         declare(&broker, &topic(2)).await.map(drop),
         broker.delete(&orders()).await,
@@ -74,7 +81,7 @@ async fn a_topic_that_is_read_neither_grows_nor_goes() {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("group g reads orders"), "{error}");
     }
-    drop(readers);
+    drop(claims);
     declare(&broker, &topic(2)).await.unwrap();
     broker.delete(&orders()).await.unwrap();
 }
@@ -84,12 +91,12 @@ async fn a_group_misses_nothing_of_a_partition_that_is_new() {
     let broker = broker().await;
     declare(&broker, &topic(1)).await.unwrap();
     publish(&broker, 0, "before the group").await;
-    drop(broker.join(&orders(), "g", Start::Latest).await.unwrap());
+    drop(join(&broker, "g", Start::Latest).await);
     declare(&broker, &topic(2)).await.unwrap();
     publish(&broker, 1, "before it is back").await;
-    let mut readers = broker.join(&orders(), "g", Start::Latest).await.unwrap();
-    assert_eq!(read(&mut readers[0]), [] as [u64; 0]);
-    assert_eq!(read(&mut readers[1]), [0]);
+    let claims = join(&broker, "g", Start::Latest).await;
+    assert_eq!(read(&mut claims[0].read()), [] as [u64; 0]);
+    assert_eq!(read(&mut claims[1].read()), [0]);
 }
 
 #[tokio::test]
@@ -97,8 +104,8 @@ async fn every_owner_has_a_higher_epoch() {
     let broker = broker().await;
     declare(&broker, &topic(1)).await.unwrap();
     for (group, epoch) in [("a", 1), ("a", 2), ("b", 1), ("a", 3)] {
-        let readers = broker.join(&orders(), group, Start::Latest).await.unwrap();
-        assert_eq!(readers[0].epoch(), epoch, "{group}");
+        let claims = join(&broker, group, Start::Latest).await;
+        assert_eq!(claims[0].epoch(), epoch, "{group}");
     }
 }
 
@@ -121,7 +128,7 @@ async fn the_lag_counts_what_is_there_and_not_done() {
     }
     let commit = |position| async {
         let name = orders();
-        broker.commit(&name, 0, "g", position).await.unwrap();
+        broker.settle(&name, 0, "g", position).await.unwrap();
     };
     let early = tracker.position();
     commit(early.clone()).await;

@@ -1,5 +1,6 @@
 //! The bus on a broker in trouble. Time is virtual here.
 
+mod owners;
 mod troubled;
 
 use std::collections::HashMap;

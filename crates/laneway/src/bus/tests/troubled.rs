@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::broker::embedded::Embedded;
-use crate::broker::{BoxFuture, Broker, BrokerError, Lag, Reader, Start};
+use crate::broker::tenure::Tenure;
+use crate::broker::{BoxFuture, Broker, BrokerError, Claim, Lag, Member, Reader, Start};
 use crate::record::{Delivered, Record};
 use crate::settle::Position;
 use crate::topic::{Growth, Strategy, Topic, TopicName};
@@ -29,12 +30,15 @@ pub(super) enum Trouble {
 pub(super) struct Troubled {
     inner: Arc<Embedded>,
     state: Arc<Mutex<State>>,
+    /// Instead of the real one.
+    tenure: Option<Arc<Tenure>>,
 }
 
 #[derive(Default)]
 struct State {
     troubles: HashSet<Trouble>,
     commits: Vec<Commit>,
+    released: Vec<u32>,
 }
 
 /// A commit that was tried.
@@ -50,7 +54,21 @@ impl Troubled {
         Self {
             inner: Arc::new(Embedded::in_memory().await.unwrap()),
             state: Arc::default(),
+            tenure: None,
         }
+    }
+
+    /// One that several processes could share.
+    pub(super) async fn held(tenure: &Arc<Tenure>) -> Self {
+        Self {
+            tenure: Some(tenure.clone()),
+            ..Self::new().await
+        }
+    }
+
+    /// The partitions that were released.
+    pub(super) fn released(&self) -> Vec<u32> {
+        self.state.lock().unwrap().released.clone()
     }
 
     pub(super) fn begin(&self, trouble: Trouble) {
@@ -132,17 +150,14 @@ impl Broker for Troubled {
         topic: &'a TopicName,
         group: &'a str,
         start: Start,
-    ) -> BoxFuture<'a, Result<Vec<Box<dyn Reader>>, BrokerError>> {
+    ) -> BoxFuture<'a, Result<Box<dyn Member>, BrokerError>> {
         self.call(async move {
-            let readers = self.inner.join(topic, group, start).await?;
-            let troubled = |reader| -> Box<dyn Reader> {
-                Box::new(TroubledReader {
-                    reader,
-                    broker: self.clone(),
-                    held: None,
-                })
-            };
-            Ok(readers.into_iter().map(troubled).collect())
+            let member: Box<dyn Member> = Box::new(TroubledMember {
+                member: self.inner.join(topic, group, start).await?,
+                topic: topic.clone(),
+                broker: self.clone(),
+            });
+            Ok(member)
         })
     }
 
@@ -155,29 +170,14 @@ impl Broker for Troubled {
         self.call(self.inner.position(topic, partition, group))
     }
 
-    fn commit<'a>(
+    fn settle<'a>(
         &'a self,
         topic: &'a TopicName,
         partition: u32,
         group: &'a str,
         position: Position,
     ) -> BoxFuture<'a, Result<(), BrokerError>> {
-        self.call(async move {
-            if self.has(Trouble::SlowCommits) {
-                let millis = rand::random_range(0..20);
-                tokio::time::sleep(Duration::from_millis(millis)).await;
-            }
-            let commit = Commit {
-                topic: topic.clone(),
-                partition,
-                position: position.clone(),
-            };
-            self.state.lock().unwrap().commits.push(commit);
-            if self.has(Trouble::Commits) {
-                return Err(trouble("committing"));
-            }
-            self.inner.commit(topic, partition, group, position).await
-        })
+        self.call(self.inner.settle(topic, partition, group, position))
     }
 
     fn peek<'a>(
@@ -207,33 +207,110 @@ impl Broker for Troubled {
     }
 }
 
+struct TroubledMember {
+    member: Box<dyn Member>,
+    topic: TopicName,
+    broker: Troubled,
+}
+
+impl Member for TroubledMember {
+    fn next(&mut self) -> BoxFuture<'_, Result<Arc<dyn Claim>, BrokerError>> {
+        Box::pin(async {
+            let claim: Arc<dyn Claim> = Arc::new(TroubledClaim {
+                claim: self.member.next().await?,
+                topic: self.topic.clone(),
+                broker: self.broker.clone(),
+            });
+            Ok(claim)
+        })
+    }
+
+    fn leave(self: Box<Self>) -> BoxFuture<'static, ()> {
+        self.member.leave()
+    }
+}
+
+struct TroubledClaim {
+    claim: Arc<dyn Claim>,
+    topic: TopicName,
+    broker: Troubled,
+}
+
+impl Claim for TroubledClaim {
+    fn partition(&self) -> u32 {
+        self.claim.partition()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.claim.epoch()
+    }
+
+    fn position(&self) -> &Position {
+        self.claim.position()
+    }
+
+    fn tenure(&self) -> &Tenure {
+        self.broker.tenure.as_deref().unwrap_or(self.claim.tenure())
+    }
+
+    fn read(&self) -> Box<dyn Reader> {
+        Box::new(TroubledReader {
+            reader: self.claim.read(),
+            partition: self.claim.partition(),
+            broker: self.broker.clone(),
+            held: None,
+        })
+    }
+
+    fn commit(&self, position: Position) -> BoxFuture<'_, Result<(), BrokerError>> {
+        let broker = &self.broker;
+        broker.call(async move {
+            if broker.has(Trouble::SlowCommits) {
+                let millis = rand::random_range(0..20);
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+            }
+            let commit = Commit {
+                topic: self.topic.clone(),
+                partition: self.partition(),
+                position: position.clone(),
+            };
+            broker.state.lock().unwrap().commits.push(commit);
+            if broker.has(Trouble::Commits) {
+                return Err(trouble("committing"));
+            }
+            self.claim.commit(position).await
+        })
+    }
+
+    fn release(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.broker
+                .state
+                .lock()
+                .unwrap()
+                .released
+                .push(self.partition());
+            self.claim.release().await;
+        })
+    }
+}
+
 struct TroubledReader {
     reader: Box<dyn Reader>,
+    partition: u32,
     broker: Troubled,
     /// Read in vain.
     held: Option<Vec<Delivered>>,
 }
 
 impl Reader for TroubledReader {
-    fn partition(&self) -> u32 {
-        self.reader.partition()
-    }
-
-    fn epoch(&self) -> u64 {
-        self.reader.epoch()
-    }
-
-    fn position(&self) -> &Position {
-        self.reader.position()
-    }
-
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Delivered>, BrokerError>> {
         Box::pin(async move {
             let records = match self.held.take() {
                 Some(records) => records,
                 None => self.reader.next().await?,
             };
-            if self.broker.has(Trouble::Reads) && self.reader.partition() == 0 {
+            if self.broker.has(Trouble::Reads) && self.partition == 0 {
                 self.held = Some(records);
                 return Err(trouble("reading"));
             }
