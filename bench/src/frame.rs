@@ -324,7 +324,7 @@ impl Scenario {
 impl Contender {
     fn measure(&self, deadline: Duration) -> Result<Sample> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_time()
+            .enable_all()
             .build()
             .context("cannot start a tokio runtime")?;
         let measurement = (self.measure)();

@@ -17,6 +17,8 @@
 //! - [`contenders`]: floors and peers that several benchmarks share
 //! - [`channels`]: the floor
 //! - [`lanes`]: the lanes engine and its peers
+//! - [`bus`]: the bus, in memory and on disk
+//! - [`services`]: real servers to be measured against
 //!
 //! # Adding a benchmark
 //!
@@ -40,6 +42,7 @@
 //! # assert!(results.median("nap", "tokio").unwrap() >= 0.001);
 //! ```
 
+pub mod bus;
 pub mod channels;
 pub mod chart;
 pub mod contenders;
@@ -49,9 +52,11 @@ pub mod machine;
 pub mod progress;
 pub mod report;
 pub mod results;
+pub mod services;
 pub mod workload;
 
 use frame::{Bench, Scale};
+use services::Service;
 
 /// A benchmark by name, and how to build it.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +67,8 @@ pub struct Entry {
     pub about: &'static str,
     /// Builds it.
     pub build: fn(Scale) -> Bench,
+    /// A server that it compares with.
+    pub service: Option<Service>,
 }
 
 /// Every benchmark there is.
@@ -70,10 +77,18 @@ pub const ALL: &[Entry] = &[
         name: channels::NAME,
         about: channels::ABOUT,
         build: channels::bench,
+        service: None,
     },
     Entry {
         name: lanes::NAME,
         about: lanes::ABOUT,
         build: lanes::bench,
+        service: None,
+    },
+    Entry {
+        name: bus::NAME,
+        about: bus::ABOUT,
+        build: bus::bench,
+        service: Some(bus::SERVICE),
     },
 ];

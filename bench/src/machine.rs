@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::{fs, thread};
 
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 /// The allocator that this program was built with.
@@ -42,4 +43,17 @@ fn compiler() -> Option<String> {
     let version = String::from_utf8(output.stdout).ok()?;
     let words: Vec<&str> = version.split_whitespace().take(2).collect();
     (words.len() == 2).then(|| words.join(" "))
+}
+
+/// Bytes of memory that the process holds.
+pub(crate) fn resident() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let kib: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|value| value.trim().strip_suffix("kB"))
+        .context("no VmRSS in /proc/self/status")?
+        .trim()
+        .parse()?;
+    Ok(kib * 1024)
 }

@@ -57,6 +57,9 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         );
     };
 
+    if let Some(service) = entry.service.filter(|service| !service.is_settled()) {
+        return service.run_with();
+    }
     let scale = if arguments.quick {
         Scale::Quick
     } else {

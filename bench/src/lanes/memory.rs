@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use laneway::lanes::{Bound, Drain, Engine, Job, Options};
 use tokio::sync::Semaphore;
 
 use crate::frame::{Sample, Scale, Scenario, Unit};
+use crate::machine::resident;
 
 pub(super) const NAME: &str = "memory";
 pub(super) const LIVE: &str = "laneway";
@@ -91,17 +92,4 @@ async fn stir() -> Result<()> {
         task.await?;
     }
     Ok(())
-}
-
-/// Bytes of memory that the process holds.
-fn resident() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let kib: u64 = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|value| value.trim().strip_suffix("kB"))
-        .context("no VmRSS in /proc/self/status")?
-        .trim()
-        .parse()?;
-    Ok(kib * 1024)
 }
