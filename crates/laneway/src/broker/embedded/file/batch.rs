@@ -4,27 +4,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use super::catalog::{self, Key};
 use super::engine::{CommitError, Engine, Writes, row_key};
 use super::queue::Place;
+use super::request::{Ack, Append, Save, Trim};
 use super::row::{self, Chunk, Head};
 use super::state::{LogState, Mark, Span, lock};
 use crate::broker::BrokerError;
 use crate::record::Record;
-
-/// Where an answer goes.
-pub(super) type Ack<T> = oneshot::Sender<Result<T, BrokerError>>;
-
-/// Records for one log.
-pub(super) struct Append {
-    pub(super) log: Arc<LogState>,
-    pub(super) records: Vec<Arc<Record>>,
-    pub(super) chunks: Vec<Chunk>,
-    pub(super) ack: Ack<u64>,
-    pub(super) place: Place,
-}
+use crate::settle::Position;
 
 /// A commit in the making.
 pub(super) struct Batch<'a> {
@@ -32,8 +20,8 @@ pub(super) struct Batch<'a> {
     number: u64,
     writes: Writes<'a>,
     catalog: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    logs: Vec<Growth>,
-    /// Where a log is in `logs`, by topic and partition.
+    pending: Pending,
+    /// Where a log is among those that grow, by topic and partition.
     places: HashMap<(u32, u32), usize>,
     buffer: Vec<u8>,
     bytes: usize,
@@ -61,8 +49,16 @@ impl Growth {
     }
 }
 
-/// What is to be told once a commit is durable.
-pub(super) struct Pending(Vec<Growth>);
+/// What a commit changes in memory, and who is to be told.
+#[derive(Default)]
+pub(super) struct Pending {
+    logs: Vec<Growth>,
+    positions: Vec<(Arc<LogState>, String, Position)>,
+    starts: Vec<(Arc<LogState>, Mark)>,
+    /// Whoever need not wait for a sync.
+    quick: Vec<(Ack<()>, Option<Place>)>,
+    patient: Vec<Ack<()>>,
+}
 
 impl<'a> Batch<'a> {
     /// The commit of this number. Only commits that are synced have one of their own.
@@ -72,7 +68,7 @@ impl<'a> Batch<'a> {
             number,
             writes: engine.writes(),
             catalog: BTreeMap::new(),
-            logs: Vec::new(),
+            pending: Pending::default(),
             places: HashMap::new(),
             buffer: Vec::new(),
             bytes: 0,
@@ -94,6 +90,12 @@ impl<'a> Batch<'a> {
         self.must_sync = true;
     }
 
+    /// Tells somebody when it is durable.
+    pub(super) fn tell_when_durable(&mut self, ack: Ack<()>) {
+        self.sync();
+        self.pending.patient.push(ack);
+    }
+
     pub(super) fn append(&mut self, append: Append) {
         let Append {
             log,
@@ -108,7 +110,7 @@ impl<'a> Batch<'a> {
             .entry((log.topic.id, log.partition))
             .or_insert_with(|| {
                 let contents = log.lock();
-                self.logs.push(Growth {
+                self.pending.logs.push(Growth {
                     row: contents.end,
                     open: Chunk::default(),
                     segment: contents.spans.back().map(|span| span.segment),
@@ -117,24 +119,24 @@ impl<'a> Batch<'a> {
                     acks: Vec::new(),
                     log: log.clone(),
                 });
-                self.logs.len() - 1
+                self.pending.logs.len() - 1
             });
-        let first = self.logs[index].end().offset;
+        let first = self.pending.logs[index].end().offset;
         for chunk in &chunks {
-            if !self.logs[index].open.has_room_for(chunk) {
+            if !self.pending.logs[index].open.has_room_for(chunk) {
                 self.close_row(index);
             }
             self.bytes += chunk.bytes.len();
-            self.logs[index].open.append(chunk);
+            self.pending.logs[index].open.append(chunk);
         }
-        let growth = &mut self.logs[index];
+        let growth = &mut self.pending.logs[index];
         growth.records.extend(records);
         growth.acks.push((first, ack, place));
     }
 
     /// Puts the open row of a log into its segment.
     fn close_row(&mut self, index: usize) {
-        let growth = &mut self.logs[index];
+        let growth = &mut self.pending.logs[index];
         if growth.open.count == 0 {
             return;
         }
@@ -187,19 +189,37 @@ impl<'a> Batch<'a> {
         put_span(&mut self.catalog, topic, partition, span);
     }
 
-    /// Begins a log at a mark; the rest of what was before it may go.
-    pub(super) fn trim(&mut self, log: &LogState, start: Mark) {
+    pub(super) fn save(&mut self, save: Save) {
+        let (topic, partition) = (save.log.topic.id, save.log.partition);
+        if !save.log.topic.is_removed() {
+            let key = Key::Position(topic, partition, save.group.clone());
+            self.put(&key, save.position.encode());
+            let saved = (save.log, save.group, save.position);
+            self.pending.positions.push(saved);
+        }
+        self.pending.quick.push((save.ack, Some(save.place)));
+    }
+
+    pub(super) fn trim(&mut self, trim: Trim) {
+        let Trim { log, start, ack } = trim;
+        self.pending.quick.push((ack, None));
+        let contents = log.lock();
+        if log.topic.is_removed() || start <= contents.start {
+            return;
+        }
         let (topic, partition) = (log.topic.id, log.partition);
         let value = catalog::numbers([start.offset, start.size]);
         self.put(&Key::Start(topic, partition), value);
-        for span in log.lock().spans_before(start.offset) {
+        for span in contents.spans_before(start.offset) {
             self.remove(&Key::Span(topic, partition, span.first.offset));
         }
+        drop(contents);
+        self.pending.starts.push((log, start));
     }
 
-    /// Hands it to the system. What it answers must be told only when it has been synced.
+    /// Hands it to the system.
     pub(super) fn commit(mut self) -> (Pending, Result<(), CommitError>) {
-        for index in 0..self.logs.len() {
+        for index in 0..self.pending.logs.len() {
             self.close_row(index);
         }
         if self.must_sync {
@@ -209,7 +229,7 @@ impl<'a> Batch<'a> {
             let value = value.map(|value| catalog::sealed(&key, &value, self.identity));
             self.writes.put_catalog(key, value);
         }
-        (Pending(self.logs), self.writes.commit())
+        (self.pending, self.writes.commit())
     }
 }
 
@@ -225,15 +245,29 @@ fn put_span(
 }
 
 impl Pending {
-    /// How many wait for an answer.
-    pub(super) fn len(&self) -> usize {
-        self.0.iter().map(|growth| growth.acks.len()).sum()
+    /// How many publishers wait for an answer.
+    pub(super) fn publishers(&self) -> usize {
+        self.logs.iter().map(|growth| growth.acks.len()).sum()
+    }
+
+    /// It is written, not yet synced.
+    pub(super) fn written(&mut self) {
+        for (log, group, position) in self.positions.drain(..) {
+            log.lock().positions.insert(group, position);
+        }
+        for (log, start) in self.starts.drain(..) {
+            log.lock().trim(start);
+        }
+        for (ack, place) in self.quick.drain(..) {
+            drop(place);
+            let _ = ack.send(Ok(()));
+        }
     }
 
     /// It is durable: readers may see it, and publishers are told. `cached` hears what is in memory
     /// now.
-    pub(super) fn tell(self, mut cached: impl FnMut(&Arc<LogState>, usize, u64)) {
-        for growth in self.0 {
+    pub(super) fn durable(self, mut cached: impl FnMut(&Arc<LogState>, usize, u64)) {
+        for growth in self.logs {
             let end = growth.end();
             let count = growth.records.len();
             let mut contents = growth.log.lock();
@@ -247,13 +281,19 @@ impl Pending {
                 let _ = ack.send(Ok(offset));
             }
         }
+        for ack in self.patient {
+            let _ = ack.send(Ok(()));
+        }
     }
 
+    /// It failed.
     pub(super) fn refuse(self, error: impl Fn() -> BrokerError) {
-        for growth in self.0 {
-            for (_, ack, _) in growth.acks {
-                let _ = ack.send(Err(error()));
-            }
+        for (_, ack, _) in self.logs.into_iter().flat_map(|growth| growth.acks) {
+            let _ = ack.send(Err(error()));
+        }
+        let quick = self.quick.into_iter().map(|(ack, _)| ack);
+        for ack in quick.chain(self.patient) {
+            let _ = ack.send(Err(error()));
         }
     }
 }

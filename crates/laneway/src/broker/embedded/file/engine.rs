@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,14 +25,21 @@ use super::journals::Journals;
 
 const MIB: u64 = 1 << 20;
 
-/// What must be read again when the store is opened.
-const JOURNAL_BYTES: u64 = 128 * MIB;
+/// What must be read again when the store is opened, about. The least that the engine takes.
+const JOURNAL_BYTES: u64 = 64 * MIB;
 
 /// Blocks of rows that were read from disk.
 const CACHE_BYTES: u64 = 32 * MIB;
 
 /// Written to memory and the journal before a topic gets a new table.
 const MEMTABLE_BYTES: u64 = 16 * MIB;
+
+/// The most in memory for all topics together. Topics that each stay below their own limit would
+/// otherwise keep the journal from ever being shortened.
+const ALL_MEMTABLES_BYTES: u64 = 64 * MIB;
+
+/// Committed between two looks at that.
+const LOOK_EVERY_BYTES: u64 = 4 * MIB;
 
 const CATALOG: &str = "catalog";
 
@@ -55,6 +63,8 @@ pub(super) struct Engine {
     catalog: Keyspace,
     topics: HashMap<u32, Keyspace>,
     journals: Mutex<Journals>,
+    /// Committed since the last look at the memory of all topics.
+    unlooked: AtomicU64,
 }
 
 /// The key of a row.
@@ -107,6 +117,7 @@ impl Engine {
             catalog,
             topics,
             journals: Mutex::new(Journals::hold(directory)?),
+            unlooked: AtomicU64::new(0),
         })
     }
 
@@ -127,7 +138,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a topic's records, all at once.
+    /// Removes a topic. What is left of its records goes when the engine has let go of them, at the
+    /// latest when it is opened again: drop them before.
     pub(super) fn delete_topic(&mut self, topic: u32) -> fjall::Result<()> {
         match self.topics.remove(&topic) {
             Some(keyspace) => self.database.delete_keyspace(keyspace),
@@ -182,6 +194,7 @@ impl Engine {
             engine: self,
             batch: self.database.batch().durability(Some(PersistMode::Buffer)),
             topics: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -203,6 +216,26 @@ impl Engine {
             .is_ok()
     }
 
+    /// Moves topics out of memory, the largest first, if they are too large together.
+    fn relieve(&self, committed: u64) -> fjall::Result<()> {
+        let unlooked = self.unlooked.fetch_add(committed, Ordering::Relaxed) + committed;
+        if unlooked < LOOK_EVERY_BYTES {
+            return Ok(());
+        }
+        self.unlooked.store(0, Ordering::Relaxed);
+        let size_of = |keyspace: &&Keyspace| keyspace.tree.active_memtable().size();
+        let mut topics: Vec<_> = self.topics.values().collect();
+        topics.sort_by_key(size_of);
+        let mut all: u64 = topics.iter().map(size_of).sum();
+        while all > ALL_MEMTABLES_BYTES
+            && let Some(largest) = topics.pop()
+        {
+            all -= size_of(&largest);
+            largest.rotate_memtable()?;
+        }
+        Ok(())
+    }
+
     /// Waits until the background work of a keyspace has caught up, or has failed.
     fn throttle(&self, keyspace: &Keyspace) -> fjall::Result<()> {
         while keyspace.sealed_memtable_count() >= MOST_SEALED
@@ -221,10 +254,12 @@ pub(super) struct Writes<'a> {
     engine: &'a Engine,
     batch: OwnedWriteBatch,
     topics: Vec<u32>,
+    bytes: u64,
 }
 
 impl Writes<'_> {
     pub(super) fn put_row(&mut self, topic: u32, key: [u8; 16], row: &[u8]) {
+        self.bytes += row.len() as u64;
         if let Some(rows) = self.engine.topics.get(&topic) {
             self.batch.insert(rows, key, row);
         }
@@ -253,7 +288,10 @@ impl Writes<'_> {
             let rows = rows.ok_or(CommitError::Write(fjall::Error::KeyspaceDeleted))?;
             engine.throttle(rows).map_err(CommitError::Write)?;
         }
-        self.batch.commit().map_err(CommitError::Write)
+        let result = self.batch.commit();
+        result
+            .and_then(|()| engine.relieve(self.bytes))
+            .map_err(CommitError::Write)
     }
 }
 
@@ -262,6 +300,12 @@ impl Engine {
     /// Moves a topic out of memory and the journal, into a table.
     pub(super) fn flush(&self, topic: u32) {
         self.topics[&topic].rotate_memtable_and_wait().unwrap();
+    }
+
+    /// What all topics have in memory and may still grow.
+    pub(super) fn memory(&self) -> u64 {
+        let topics = self.topics.values();
+        topics.map(|rows| rows.tree.active_memtable().size()).sum()
     }
 
     /// Lets a background thread fail: it finds no place for a new table.

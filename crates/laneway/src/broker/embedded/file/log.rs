@@ -4,12 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Shared;
-use super::batch::Append;
 use super::read;
+use super::request::{Append, Request, Save, Together, Trim};
 use super::retire;
 use super::row::Chunk;
 use super::state::LogState;
-use super::writer::Request;
 use crate::broker::embedded::store::Log;
 use crate::broker::{BoxFuture, BrokerError};
 use crate::record::{Delivered, Record};
@@ -40,13 +39,13 @@ impl FileLog {
         let log = self.log.clone();
         self.shared
             .ask(bytes, |ack, place| {
-                Request::Append(Append {
+                Request::Together(Together::Append(Append {
                     log,
                     records,
                     chunks,
                     ack,
                     place,
-                })
+                }))
             })
             .await
     }
@@ -75,32 +74,36 @@ impl FileLog {
             .await?;
         let log = self.log.clone();
         self.shared
-            .ask(0, |ack, _| Request::Trim { log, start, ack })
+            .ask(0, |ack, _| {
+                Request::Together(Together::Trim(Trim { log, start, ack }))
+            })
             .await?;
         retire::sweep(&self.shared, &self.log.topic).await
     }
 
     async fn save(&self, group: &str, position: &Position) -> Result<(), BrokerError> {
         self.check()?;
-        let bytes = position.encode();
-        let place = self.shared.place(bytes.len()).await?;
+        // About what it takes: two numbers a range.
+        let bytes = 8 * (1 + position.done_above().len());
+        let place = self.shared.place(bytes).await?;
         let (ack, answer) = tokio::sync::oneshot::channel();
         {
             // Held until it is in the queue, so that two saves get there in this order.
             let mut contents = self.log.lock();
-            let saved = contents.positions.get(group);
-            if saved.is_some_and(|saved| position.is_behind(saved)) {
+            let known = contents.asked_for.get(group);
+            let known = known.or_else(|| contents.positions.get(group));
+            if known.is_some_and(|known| position.is_behind(known)) {
                 return Ok(());
             }
-            self.shared.push(Request::Save {
+            self.shared.push(Request::Together(Together::Save(Save {
                 log: self.log.clone(),
                 group: group.to_owned(),
-                position: bytes,
+                position: position.clone(),
                 ack,
                 place,
-            })?;
+            })))?;
             contents
-                .positions
+                .asked_for
                 .insert(group.to_owned(), position.clone());
         }
         self.shared.answered(answer).await

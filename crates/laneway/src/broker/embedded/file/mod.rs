@@ -23,11 +23,12 @@
 //! | `catalog` | everything else as bytes |
 //! | `recover` | from disk to memory |
 //! | `state`, `topics` | topics and logs in memory |
-//! | `queue`, `pace`, `batch`, `writer` | group commit |
+//! | `request`, `queue`, `pace`, `batch`, `writer`, `alone` | group commit |
 //! | `log`, `read` | the log of a partition |
 //! | `retire` | gives space back |
 //! | `disk`, `fault` | what can go wrong |
 
+mod alone;
 mod batch;
 mod catalog;
 mod directory;
@@ -40,6 +41,7 @@ mod pace;
 mod queue;
 mod read;
 mod recover;
+mod request;
 mod retire;
 mod row;
 mod state;
@@ -55,7 +57,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use tokio::sync::oneshot;
 
-use self::batch::Ack;
 use self::directory::Directory;
 use self::disk::{Disk, RealDisk};
 use self::engine::Engine;
@@ -63,9 +64,10 @@ use self::fault::Trouble;
 use self::log::FileLog;
 use self::queue::{Place, Queue};
 use self::recover::Recovered;
+use self::request::{Ack, Alone, Request};
 use self::state::lock;
 use self::topics::Topics;
-use self::writer::{Request, Writer};
+use self::writer::Writer;
 use super::store::{Log, Store};
 use crate::broker::{BoxFuture, BrokerError};
 use crate::topic::{Topic, TopicName};
@@ -184,12 +186,18 @@ impl Store for FileStore {
 
     fn put_topic<'a>(&'a self, topic: &'a Topic) -> BoxFuture<'a, Result<(), BrokerError>> {
         let topic = topic.clone();
-        Box::pin(self.shared.ask(0, |ack, _| Request::Put { topic, ack }))
+        Box::pin(
+            self.shared
+                .ask(0, |ack, _| Request::Alone(Alone::Put(topic, ack))),
+        )
     }
 
     fn remove_topic<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>> {
         let topic = topic.clone();
-        Box::pin(self.shared.ask(0, |ack, _| Request::Remove { topic, ack }))
+        Box::pin(
+            self.shared
+                .ask(0, |ack, _| Request::Alone(Alone::Remove(topic, ack))),
+        )
     }
 
     fn log<'a>(
@@ -217,7 +225,11 @@ impl Store for FileStore {
 
     fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
-            match self.shared.ask(0, |ack, _| Request::Close { ack }).await {
+            match self
+                .shared
+                .ask(0, |ack, _| Request::Alone(Alone::Close(ack)))
+                .await
+            {
                 Err(BrokerError::Closed) => Ok(()),
                 result => result,
             }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::Shared;
 use super::engine::Engine;
 use super::fault;
+use super::request::{Alone, Request, Together};
 use super::state::{LogState, SEGMENT_SIZE, TopicState, lock};
-use super::writer::Request;
 use crate::broker::BrokerError;
 
 /// With less left than this a segment is sparse.
@@ -42,7 +42,7 @@ pub(super) async fn sweep(
         return Ok(());
     }
     // IMPORTANT: what says that the records are gone must be durable before they are.
-    shared.ask(0, |ack, _| Request::Sync { ack }).await?;
+    sync(shared).await?;
     let of = topic.clone();
     let failed = {
         let name = topic.name.clone();
@@ -60,9 +60,16 @@ pub(super) async fn sweep(
             Ok(())
         })
         .await?;
-    shared.ask(0, |ack, _| Request::Sync { ack }).await?;
+    sync(shared).await?;
     shared
         .with_engine(move |engine, _| engine.remove_dropped().map_err(failed_too))
+        .await
+}
+
+/// Makes all durable that was written.
+async fn sync(shared: &Shared) -> Result<(), BrokerError> {
+    shared
+        .ask(0, |ack, _| Request::Together(Together::Sync(ack)))
         .await
 }
 
@@ -127,7 +134,7 @@ async fn gather(
         .await?;
     let topic = topic.clone();
     shared
-        .ask(0, |ack, _| Request::Move { topic, moved, ack })
+        .ask(0, |ack, _| Request::Alone(Alone::Move(topic, moved, ack)))
         .await
 }
 

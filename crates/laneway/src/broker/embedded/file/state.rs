@@ -112,6 +112,8 @@ pub(super) struct Contents {
     /// In order. The last one stays, even if nothing of it is left.
     pub(super) spans: VecDeque<Span>,
     pub(super) positions: HashMap<String, Position>,
+    /// Positions on their way to the disk, or there.
+    pub(super) asked_for: HashMap<String, Position>,
     /// The latest records, up to the end.
     tail: VecDeque<Arc<Record>>,
 }
@@ -194,15 +196,10 @@ impl Contents {
         self.forget(usize::try_from(gone).unwrap_or(usize::MAX));
     }
 
-    /// Takes over what was found on disk; positions in memory are newer.
+    /// Takes over what was found on disk.
     pub(super) fn replace(&mut self, found: Self) {
-        self.start = found.start;
-        self.end = found.end;
-        self.spans = found.spans;
-        self.tail.clear();
-        for (group, position) in found.positions {
-            self.positions.entry(group).or_insert(position);
-        }
+        let asked_for = std::mem::take(&mut self.asked_for);
+        *self = Self { asked_for, ..found };
     }
 
     /// The first offset that is in memory.

@@ -15,20 +15,17 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::batch::{Ack, Append, Batch, Pending};
-use super::catalog::{self, Key};
+use super::batch::{Batch, Pending};
 use super::directory::Directory;
 use super::disk::Space;
-use super::engine::{CommitError, Engine, row_key};
+use super::engine::{CommitError, Engine};
 use super::fault::{self, Trouble};
 use super::journals;
 use super::pace::Pace;
-use super::queue::Place;
 use super::recover::Recovered;
-use super::retire::Moved;
-use super::state::{LogState, Mark, Span, TopicState, lock};
+use super::request::{Alone, Request, Together};
+use super::state::{LogState, lock};
 use crate::broker::BrokerError;
-use crate::topic::{Topic, TopicName};
 
 /// More than this in one batch would only add latency.
 const BATCH_BYTES: usize = 8 << 20;
@@ -39,70 +36,8 @@ const LOOK_FOR_ROOM: Duration = Duration::from_millis(250);
 /// Records that are kept in memory for readers at the end of their logs, by their size.
 const CACHE_SIZE: u64 = 32 << 20;
 
-/// What the writer is asked to do.
-pub(super) enum Request {
-    Append(Append),
-    /// A position; it need not be synced.
-    Save {
-        log: Arc<LogState>,
-        group: String,
-        position: Vec<u8>,
-        ack: Ack<()>,
-        place: Place,
-    },
-    /// A log begins later now; it need not be synced.
-    Trim {
-        log: Arc<LogState>,
-        start: Mark,
-        ack: Ack<()>,
-    },
-    /// All that was written before must be durable.
-    Sync {
-        ack: Ack<()>,
-    },
-    Put {
-        topic: Topic,
-        ack: Ack<()>,
-    },
-    Remove {
-        topic: TopicName,
-        ack: Ack<()>,
-    },
-    Move {
-        topic: Arc<TopicState>,
-        moved: Vec<Moved>,
-        ack: Ack<()>,
-    },
-    Close {
-        ack: Ack<()>,
-    },
-}
-
-impl Request {
-    fn refuse(self, error: BrokerError) {
-        match self {
-            Self::Append(append) => drop(append.ack.send(Err(error))),
-            Self::Save { ack, .. }
-            | Self::Trim { ack, .. }
-            | Self::Sync { ack }
-            | Self::Put { ack, .. }
-            | Self::Remove { ack, .. }
-            | Self::Move { ack, .. }
-            | Self::Close { ack } => drop(ack.send(Err(error))),
-        }
-    }
-
-    /// Whether it is done alone, after all that came before it.
-    fn is_alone(&self) -> bool {
-        matches!(
-            self,
-            Self::Put { .. } | Self::Remove { .. } | Self::Move { .. } | Self::Close { .. }
-        )
-    }
-}
-
 pub(super) struct Writer {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// Ours until the thread ends.
     directory: Directory,
     /// The last synced commit.
@@ -139,7 +74,7 @@ impl Writer {
             }
             let is_open = self.shared.queue.take(&mut self.waiting);
             self.look_for_room();
-            if let Some(Request::Close { .. }) = self.waiting.front() {
+            if let Some(Request::Alone(Alone::Close(_))) = self.waiting.front() {
                 let close = self.waiting.pop_front();
                 return self.close(close);
             }
@@ -171,33 +106,32 @@ impl Writer {
             && (self.is_broken || trouble != Trouble::Full)
         {
             self.refuse_waiting(&trouble);
-            return;
+        } else if let Some(Request::Together(_)) = self.waiting.front() {
+            self.write_together();
+        } else if let Some(Request::Alone(request)) = self.waiting.pop_front() {
+            self.write_alone(request);
         }
+    }
+
+    fn write_together(&mut self) {
         let shared = self.shared.clone();
-        if self.waiting.front().is_some_and(Request::is_alone) {
-            if let Some(request) = self.waiting.pop_front() {
-                self.write_alone(&shared, request);
-            }
-            return;
-        }
         let guard = shared.engine();
         let Some(engine) = guard.as_ref() else {
-            return;
+            return self.refuse_waiting(&Trouble::Closed);
         };
         let mut batch = Batch::new(engine, shared.identity, self.commit + 1);
-        let mut written = Vec::new();
-        let mut synced = Vec::new();
-        let mut trims = Vec::new();
         let mut is_short = None;
         while batch.bytes() < BATCH_BYTES
-            && let Some(request) = self.waiting.pop_front_if(|next| !next.is_alone())
+            && let Some(Request::Together(request)) = self
+                .waiting
+                .pop_front_if(|next| matches!(next, Request::Together(_)))
         {
             match request {
-                Request::Append(append) if append.log.topic.is_removed() => {
+                Together::Append(append) if append.log.topic.is_removed() => {
                     let name = append.log.topic.name.clone();
                     let _ = append.ack.send(Err(BrokerError::UnknownTopic(name)));
                 }
-                Request::Append(append) => {
+                Together::Append(append) => {
                     if *is_short.get_or_insert_with(|| self.is_short_of_room()) {
                         let full = Trouble::Full.error(&shared.path);
                         let _ = append.ack.send(Err(full));
@@ -205,45 +139,16 @@ impl Writer {
                         batch.append(append);
                     }
                 }
-                Request::Save {
-                    log,
-                    group,
-                    position,
-                    ack,
-                    place,
-                } => {
-                    if !log.topic.is_removed() {
-                        let key = Key::Position(log.topic.id, log.partition, group);
-                        batch.put(&key, position);
-                    }
-                    written.push((ack, Some(place)));
-                }
-                Request::Trim { log, start, ack } => {
-                    if !log.topic.is_removed() && start > log.lock().start {
-                        batch.trim(&log, start);
-                        trims.push((log, start));
-                    }
-                    written.push((ack, None));
-                }
-                Request::Sync { ack } => {
-                    batch.sync();
-                    synced.push(ack);
-                }
-                // Told apart above.
-                alone => alone.refuse(BrokerError::Closed),
+                Together::Save(save) => batch.save(save),
+                Together::Trim(trim) => batch.trim(trim),
+                Together::Sync(ack) => batch.tell_when_durable(ack),
             }
         }
         let must_sync = batch.must_sync();
-        let (pending, mut result) = batch.commit();
+        let (mut pending, mut result) = batch.commit();
         let mut sync = Duration::ZERO;
         if result.is_ok() {
-            for (log, start) in trims {
-                log.lock().trim(start);
-            }
-            for (ack, place) in written.drain(..) {
-                drop(place);
-                let _ = ack.send(Ok(()));
-            }
+            pending.written();
             if must_sync {
                 let began = Instant::now();
                 result = engine.sync(&*shared.disk);
@@ -252,26 +157,20 @@ impl Writer {
         }
         match result {
             Ok(()) => {
-                self.pace.committed(pending.len(), sync);
                 self.commit += u64::from(must_sync);
+                self.pace.committed(pending.publishers(), sync);
                 self.tell(pending);
-                for ack in synced {
-                    let _ = ack.send(Ok(()));
-                }
             }
             Err(error) => {
                 let trouble = self.fail(engine, &error);
                 pending.refuse(|| trouble.error(&shared.path));
-                for ack in written.into_iter().map(|(ack, _)| ack).chain(synced) {
-                    let _ = ack.send(Err(trouble.error(&shared.path)));
-                }
             }
         }
     }
 
     /// Tells publishers and readers, and forgets the oldest records that are in memory.
     fn tell(&mut self, pending: Pending) {
-        pending.tell(|log, count, size| {
+        pending.durable(|log, count, size| {
             self.cached_size += size;
             self.cached.push_back((log.clone(), count, size));
         });
@@ -283,99 +182,8 @@ impl Writer {
         }
     }
 
-    fn write_alone(&mut self, shared: &Arc<Shared>, request: Request) {
-        let (ack, result) = match request {
-            Request::Put { topic, ack } => (ack, self.put_topic(shared, &topic)),
-            Request::Remove { topic, ack } => (ack, self.remove_topic(shared, &topic)),
-            Request::Move { topic, moved, ack } => (ack, self.move_rows(shared, &topic, &moved)),
-            other => return other.refuse(BrokerError::Closed),
-        };
-        let _ = ack.send(result);
-    }
-
-    fn put_topic(&mut self, shared: &Shared, topic: &Topic) -> Result<(), BrokerError> {
-        let (id, next) = lock(&shared.topics).number_of(topic.name());
-        let declaration = serde_json::to_vec(topic).map_err(|error| BrokerError::Io {
-            doing: format!("encoding topic {}", topic.name()),
-            source: error.into(),
-        })?;
-        self.commit_now(shared, |batch| {
-            batch.put(&Key::Topic(id), declaration);
-            batch.put(&Key::NextTopic, catalog::numbers([u64::from(next)]));
-        })?;
-        lock(&shared.topics).put(id, next, topic.clone());
-        Ok(())
-    }
-
-    fn remove_topic(&mut self, shared: &Shared, name: &TopicName) -> Result<(), BrokerError> {
-        let Some(topic) = lock(&shared.topics).state(name) else {
-            return Ok(());
-        };
-        let logs = lock(&shared.topics).logs_of(topic.id);
-        self.commit_now(shared, |batch| {
-            batch.remove(&Key::Topic(topic.id));
-            for log in &logs {
-                let contents = log.lock();
-                let partition = log.partition;
-                batch.remove(&Key::Start(topic.id, partition));
-                for span in &contents.spans {
-                    batch.remove(&Key::Span(topic.id, partition, span.first.offset));
-                }
-                for group in contents.positions.keys() {
-                    batch.remove(&Key::Position(topic.id, partition, group.clone()));
-                }
-            }
-        })?;
-        lock(&shared.topics).remove(&topic);
-        // If this fails the records are removed when the store is opened again.
-        let mut engine = shared.engine_mut();
-        if let Some(engine) = engine.as_mut()
-            && let Err(error) = engine.delete_topic(topic.id)
-        {
-            tracing::warn!(topic = %name, %error, "the records of a removed topic are still there");
-        }
-        Ok(())
-    }
-
-    fn move_rows(
-        &mut self,
-        shared: &Shared,
-        topic: &TopicState,
-        moved: &[Moved],
-    ) -> Result<(), BrokerError> {
-        if topic.is_removed() {
-            return Ok(());
-        }
-        let segment = lock(&topic.segments).aside();
-        // A log may have been trimmed meanwhile; what is left of it is still among the rows.
-        let kept: Vec<_> = moved
-            .iter()
-            .filter_map(|moved| {
-                let contents = moved.log.lock();
-                let span = *contents
-                    .spans
-                    .iter()
-                    .find(|span| span.first.offset == moved.span)?;
-                Some((moved, Span { segment, ..span }))
-            })
-            .collect();
-        self.commit_now(shared, |batch| {
-            for (moved, span) in &kept {
-                let partition = moved.log.partition;
-                batch.put_span(topic.id, partition, *span);
-                for (last, row) in &moved.rows {
-                    batch.put_row(topic.id, row_key(segment, partition, *last), row);
-                }
-            }
-        })?;
-        for (moved, span) in kept {
-            moved.log.lock().move_span(span.first.offset, segment);
-        }
-        Ok(())
-    }
-
     /// Commits something of its own, synced.
-    fn commit_now(
+    pub(super) fn commit_now(
         &mut self,
         shared: &Shared,
         fill: impl FnOnce(&mut Batch<'_>),
@@ -483,7 +291,7 @@ impl Writer {
             .waiting
             .drain(..)
             .filter_map(|request| match request {
-                Request::Close { .. } => Some(request),
+                Request::Alone(Alone::Close(_)) => Some(request),
                 other => {
                     other.refuse(trouble.error(&self.shared.path));
                     None
@@ -512,7 +320,7 @@ impl Writer {
         }
         // The lock goes before the answer: whoever hears it may open the store again.
         drop(self.directory);
-        if let Some(Request::Close { ack }) = request {
+        if let Some(Request::Alone(Alone::Close(ack))) = request {
             let _ = ack.send(result);
         } else if let Err(error) = result {
             tracing::warn!(%error, "a store that was dropped could not be closed");
