@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lock    held by the owner for as long as it lives
-//! store   a line of text: the version, the identity, and the last commit of an orderly close
+//! store   a line of text: the version, the identity, and a commit that must be there
 //! log/    the engine's files
 //! ```
 
@@ -33,7 +33,8 @@ pub(super) struct Directory {
 pub(super) struct Seal {
     /// Drawn when the store was made.
     pub(super) identity: u64,
-    /// What was committed when it was last closed: a store with less has lost something.
+    /// What was committed when this was noted, now and then and at an orderly close: a store with less
+    /// has lost something.
     pub(super) commit: u64,
 }
 
@@ -46,7 +47,7 @@ impl Directory {
         let seal = match fs::read_to_string(path.join("store")) {
             Ok(text) => Seal::parse(&text).ok_or_else(|| BrokerError::Damaged {
                 what: path.join("store").display().to_string(),
-                detail: "it is not what was written at the last close".to_owned(),
+                detail: "it is not what was written".to_owned(),
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The first file of a store: without it there is none.
@@ -105,13 +106,17 @@ impl Directory {
         sync_directory(&self.path)
     }
 
-    /// Notes, at an orderly close, what must be there from now on.
-    pub(super) fn seal(&self, commit: u64) -> Result<(), BrokerError> {
-        Seal {
-            commit,
-            ..self.seal
+    /// Notes which commit must be there from now on. It never goes back.
+    pub(super) fn note(&mut self, commit: u64) -> Result<(), BrokerError> {
+        if commit > self.seal.commit {
+            let seal = Seal {
+                commit,
+                ..self.seal
+            };
+            seal.write(&self.path)?;
+            self.seal = seal;
         }
-        .write(&self.path)
+        Ok(())
     }
 }
 
@@ -193,12 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sealed_is_read_again() {
+    fn what_was_noted_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Directory::take(folder.path()).unwrap();
+        let mut first = Directory::take(folder.path()).unwrap();
         let identity = first.seal.identity;
         assert_eq!(first.seal.commit, 0);
-        first.seal(77).unwrap();
+        first.note(77).unwrap();
+        first.note(76).unwrap();
         drop(first);
         let again = Directory::take(folder.path()).unwrap();
         let expected = Seal {
@@ -221,7 +227,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_the_store_file_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        Directory::take(folder.path()).unwrap().seal(7).unwrap();
+        Directory::take(folder.path()).unwrap().note(7).unwrap();
         let path = folder.path().join("store");
         let good = fs::read(&path).unwrap();
         for at in 0..good.len() {

@@ -1,17 +1,16 @@
 //! What the store asks of the disk itself. Tests put a failing one in its place.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
-
-use fjall::{Database, PersistMode};
 
 const MIB: u64 = 1 << 20;
 
 /// The disk below a store.
 pub(super) trait Disk: Send + Sync + 'static {
-    /// Makes everything durable that was written to the journal.
-    fn sync(&self, database: &Database) -> fjall::Result<()> {
-        database.persist(PersistMode::SyncData)
+    /// Makes everything durable that was written to a journal.
+    fn sync(&self, journal: &File) -> io::Result<()> {
+        journal.sync_data()
     }
 
     /// How much room there is.
@@ -47,6 +46,11 @@ impl Space {
     /// Whether a failure of the engine may well come from a lack of room.
     pub(super) fn is_tight(self) -> bool {
         self.free < 2 * self.reserve()
+    }
+
+    /// Whether there is enough to start the engine with what it has.
+    pub(super) fn is_some(self) -> bool {
+        self.free >= self.reserve() / 2
     }
 
     fn reserve(self) -> u64 {

@@ -201,10 +201,8 @@ impl Engine {
     /// Makes durable what was written.
     pub(super) fn sync(&self, disk: &dyn Disk) -> Result<(), CommitError> {
         let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        journals
-            .follow()
-            .map_err(|error| CommitError::Sync(error.into()))?;
-        disk.sync(&self.database).map_err(CommitError::Sync)
+        let synced = journals.sync(|journal| disk.sync(journal));
+        synced.map_err(|error| CommitError::Sync(error.into()))
     }
 
     /// Whether all that was ever synced is on disk, as far as the system knows.

@@ -30,26 +30,27 @@ use super::varint::{Broken, Reader};
 use crate::broker::BrokerError;
 
 /// What the journals hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checked {
-    /// The latest synced commit of which anything was found, even if it was torn.
-    pub(super) latest: u64,
+    /// The commit that must be there: of the one after it something was found, whole or torn, and it
+    /// is written only when this one is synced.
+    pub(super) durable: u64,
+    torn: Option<Torn>,
 }
 
-/// Reads all journals, and cuts off what a crash tore from the last one.
+/// What a crash left of the last commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Torn {
+    journal: PathBuf,
+    /// How many bytes before it are good.
+    whole: u64,
+}
+
+/// Reads all journals, and tells what a crash tore from the last one apart from damage.
 pub(super) fn check(directory: &Path, identity: u64) -> Result<Checked, BrokerError> {
-    let reading = |path: &Path| {
-        let doing = format!("reading {}", path.display());
-        move |source| BrokerError::Io { doing, source }
-    };
     let journals = list(directory).map_err(reading(directory))?;
-    let mut scan = Scan {
-        identity,
-        commit: None,
-        seqno: None,
-        went_back: false,
-    };
-    let mut torn = 0;
+    let mut scan = Scan::new(identity);
+    let (mut latest, mut torn) = (0, None);
     for (at, (_, path)) in journals.iter().enumerate() {
         // 64 MiB each, unless one batch was larger.
         let bytes = fs::read(path).map_err(reading(path))?;
@@ -59,28 +60,49 @@ pub(super) fn check(directory: &Path, identity: u64) -> Result<Checked, BrokerEr
         if is_zero(rest) {
             continue;
         }
-        torn = latest_row(rest, identity);
+        latest = latest_row(rest, identity).max(latest_batch(rest, identity));
         let is_last = at + 1 == journals.len();
-        let is_acknowledged = scan.commit.is_some_and(|commit| torn > commit + 1);
-        if !is_last || is_acknowledged || scan.went_back {
+        let is_acknowledged = scan.commit.is_some_and(|commit| latest > commit + 1);
+        if !is_last || is_acknowledged || scan.is_broken {
             return Err(BrokerError::Damaged {
                 what: path.display().to_string(),
                 detail: format!("byte {whole} and what follows cannot be read"),
             });
         }
-        tracing::info!(journal = %path.display(), whole, "cutting off an unfinished commit");
-        File::options()
-            .write(true)
-            .open(path)
-            .and_then(|file| {
-                file.set_len(whole as u64)?;
-                file.sync_all()
-            })
-            .map_err(reading(path))?;
+        torn = Some(Torn {
+            journal: path.clone(),
+            whole: whole as u64,
+        });
     }
     Ok(Checked {
-        latest: torn.max(scan.commit.unwrap_or(0)),
+        durable: scan.commit.unwrap_or(0).max(latest.saturating_sub(1)),
+        torn,
     })
+}
+
+impl Checked {
+    pub(super) fn is_torn(&self) -> bool {
+        self.torn.is_some()
+    }
+
+    /// Cuts off what a crash tore. Whatever is known from it must be noted before.
+    pub(super) fn cut(&self) -> Result<(), BrokerError> {
+        let Some(Torn { journal, whole }) = &self.torn else {
+            return Ok(());
+        };
+        tracing::info!(journal = %journal.display(), whole, "cutting off an unfinished commit");
+        let cut = |file: File| {
+            file.set_len(*whole)?;
+            file.sync_all()
+        };
+        let file = File::options().write(true).open(journal);
+        file.and_then(cut).map_err(reading(journal))
+    }
+}
+
+fn reading(path: &Path) -> impl FnOnce(io::Error) -> BrokerError + use<> {
+    let doing = format!("reading {}", path.display());
+    move |source| BrokerError::Io { doing, source }
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
@@ -107,6 +129,18 @@ fn latest_row(bytes: &[u8], identity: u64) -> u64 {
     latest
 }
 
+/// The latest commit of which a whole batch is among these bytes, other than at their front, or 0.
+/// There are commits without rows.
+fn latest_batch(bytes: &[u8], identity: u64) -> u64 {
+    let ends = memmem::find_iter(bytes, b"FJL\x03\x01").map(|at| &bytes[at + 4..]);
+    let commits = ends.filter_map(|bytes| {
+        let mut scan = Scan::new(identity);
+        scan.batch(bytes, &mut Reader::new(bytes)).ok()?;
+        scan.commit
+    });
+    commits.max().unwrap_or(0)
+}
+
 /// Follows the journals through their batches.
 ///
 /// ```text
@@ -120,11 +154,21 @@ struct Scan {
     commit: Option<u64>,
     /// The number of the last batch. They only grow.
     seqno: Option<u64>,
-    /// Whether a batch that is whole had a number that did not. No checksum covers them.
-    went_back: bool,
+    /// Whether a batch that is whole had a number that did not (no checksum covers them), or is a
+    /// commit that does not follow the one before it.
+    is_broken: bool,
 }
 
 impl Scan {
+    fn new(identity: u64) -> Self {
+        Self {
+            identity,
+            commit: None,
+            seqno: None,
+            is_broken: false,
+        }
+    }
+
     /// How many of the bytes are whole batches.
     fn whole_batches(&mut self, bytes: &[u8]) -> usize {
         let mut reader = Reader::new(bytes);
@@ -167,8 +211,10 @@ impl Scan {
         expect(reader.take(1)? == [3])?;
         expect(u64::from_le_bytes(reader.array()?) == checksum)?;
         expect(reader.take(4)? == b"FJL\x03")?;
-        self.went_back = self.seqno.is_some_and(|last| seqno <= last);
-        expect(!self.went_back)?;
+        let went_back = self.seqno.is_some_and(|last| seqno <= last);
+        let is_next = |commit| self.commit.is_none_or(|last| commit == last + 1);
+        self.is_broken = went_back || !commit.is_none_or(is_next);
+        expect(!self.is_broken)?;
         self.seqno = Some(seqno);
         self.commit = commit.or(self.commit);
         Ok(())
@@ -206,7 +252,14 @@ fn list(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 pub(super) struct Journals {
     directory: PathBuf,
     newest: u64,
-    held: Vec<(PathBuf, File)>,
+    held: Vec<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    path: PathBuf,
+    file: File,
 }
 
 impl Journals {
@@ -218,21 +271,34 @@ impl Journals {
         };
         for (number, path) in list(directory)? {
             journals.newest = number;
-            journals.held.push((path.clone(), File::open(path)?));
+            let file = File::open(&path)?;
+            journals.held.push(Held { number, path, file });
         }
         Ok(journals)
     }
 
-    /// Takes hold of a journal that was begun since. To be called after writing and before
-    /// syncing, so that no failure can come before it.
-    pub(super) fn follow(&mut self) -> io::Result<()> {
+    /// Makes durable what was written since the last call.
+    ///
+    /// Through our own descriptors: the engine syncs its own in the background as well, and a failure
+    /// is told only once to each.
+    pub(super) fn sync(&mut self, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+        let written = self.newest;
+        self.follow()?;
+        let mut held = self.held.iter().filter(|held| held.number >= written);
+        held.try_for_each(|held| sync(&held.file))
+    }
+
+    /// Takes hold of the journals that were begun since.
+    fn follow(&mut self) -> io::Result<()> {
         loop {
-            let path = self.directory.join(format!("{}.jnl", self.newest + 1));
+            let number = self.newest + 1;
+            let path = self.directory.join(format!("{number}.jnl"));
             match File::open(&path) {
                 Ok(file) => {
-                    self.newest += 1;
-                    self.held.retain(|(path, _)| path.exists());
-                    self.held.push((path, file));
+                    self.newest = number;
+                    // The engine removes a journal when all of it is in tables.
+                    self.held.retain(|held| held.path.exists());
+                    self.held.push(Held { number, path, file });
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error),
@@ -242,12 +308,8 @@ impl Journals {
 
     /// Fails if any journal ever failed to reach the disk since it is held.
     pub(super) fn verify(&self) -> io::Result<()> {
-        for (path, file) in &self.held {
-            if path.exists() {
-                file.sync_data()?;
-            }
-        }
-        Ok(())
+        let mut held = self.held.iter().filter(|held| held.path.exists());
+        held.try_for_each(|held| held.file.sync_data())
     }
 }
 
@@ -310,10 +372,11 @@ mod tests {
         (path, ends)
     }
 
-    fn latest(directory: &Path) -> Result<u64, String> {
-        check(directory, IDENTITY)
-            .map(|checked| checked.latest)
-            .map_err(|error| error.to_string())
+    /// The commit that must be there, once what was torn is cut off.
+    fn durable(directory: &Path) -> Result<u64, String> {
+        let checked = check(directory, IDENTITY).map_err(|error| error.to_string())?;
+        checked.cut().unwrap();
+        Ok(checked.durable)
     }
 
     #[test]
@@ -321,15 +384,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, ends) = journal(folder.path());
         let bytes = fs::read(&path).unwrap();
-        let mut scan = Scan {
-            identity: IDENTITY,
-            commit: None,
-            seqno: None,
-            went_back: false,
-        };
+        let mut scan = Scan::new(IDENTITY);
         assert_eq!(scan.whole_batches(&bytes), ends[2]);
         assert_eq!(scan.commit, Some(3));
-        assert_eq!(latest(folder.path()), Ok(3));
+        assert_eq!(durable(folder.path()), Ok(3));
         assert_eq!(fs::read(&path).unwrap(), bytes, "nothing is cut");
     }
 
@@ -346,8 +404,7 @@ mod tests {
             hole[at..(at + 512).min(ends[2])].fill(0);
             for bytes in [cut, hole] {
                 fs::write(&path, &bytes).unwrap();
-                let latest = latest(folder.path()).unwrap();
-                assert!((2..=3).contains(&latest), "byte {at}");
+                assert_eq!(durable(folder.path()), Ok(2), "byte {at}");
                 let left = fs::read(&path).unwrap();
                 assert_eq!(left[..ends[1]], good[..ends[1]]);
                 assert!(left[ends[1]..].iter().all(|byte| *byte == 0));
@@ -365,10 +422,52 @@ mod tests {
             let mut bytes = good.clone();
             bytes[at] ^= 0x10;
             fs::write(&path, &bytes).unwrap();
-            let error = latest(folder.path()).unwrap_err();
+            let error = durable(folder.path()).unwrap_err();
             assert!(error.contains("0.jnl is damaged"), "{error}");
             assert_eq!(fs::read(&path).unwrap(), bytes);
         }
+    }
+
+    #[test]
+    fn a_commit_without_rows_tells_of_the_one_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, ends) = journal(folder.path());
+        let engine = Engine::open(folder.path()).unwrap();
+        let mut batch = Batch::new(&engine, IDENTITY, 4);
+        batch.sync();
+        batch.commit().1.unwrap();
+        drop(engine);
+        assert_eq!(durable(folder.path()), Ok(4));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[ends[1]..ends[1] + 4096].fill(0);
+        bytes[ends[2] - 9000..ends[2] - 100].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        assert!(durable(folder.path()).is_err());
+    }
+
+    #[test]
+    fn commits_that_are_missing_between_two_journals_are_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, ends) = journal(folder.path());
+        let good = fs::read(&path).unwrap();
+        let second = folder.path().join("1.jnl");
+        let split = |first: usize, from: usize| {
+            fs::write(&path, [&good[..first], &[0; 100]].concat()).unwrap();
+            fs::write(&second, &good[from..]).unwrap();
+            durable(folder.path())
+        };
+        assert_eq!(split(ends[0], ends[0]), Ok(3));
+        assert!(split(ends[0], ends[1]).is_err());
+    }
+
+    #[test]
+    fn what_is_torn_tells_of_the_commit_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, ends) = journal(folder.path());
+        let mut bytes = fs::read(&path).unwrap().split_off(ends[1]);
+        bytes[..200].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(durable(folder.path()), Ok(2));
     }
 
     #[test]
@@ -379,7 +478,7 @@ mod tests {
         bytes[ends[2] - 100] ^= 1;
         fs::write(&path, &bytes).unwrap();
         fs::write(folder.path().join("1.jnl"), [0; 100]).unwrap();
-        assert!(latest(folder.path()).is_err());
+        assert!(durable(folder.path()).is_err());
     }
 
     #[test]
@@ -390,7 +489,7 @@ mod tests {
         // The number of the second batch; no checksum covers it.
         bytes[ends[0] + 6] ^= 0x80;
         fs::write(&path, &bytes).unwrap();
-        assert!(latest(folder.path()).is_err());
+        assert!(durable(folder.path()).is_err());
     }
 
     #[test]

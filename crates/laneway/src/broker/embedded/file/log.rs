@@ -57,9 +57,12 @@ impl FileLog {
             return Ok(records);
         }
         let log = self.log.clone();
-        self.shared
+        let read = self
+            .shared
             .with_engine(move |engine, identity| read::records(engine, identity, &log, from, most))
-            .await
+            .await;
+        // What is missing may have been removed meanwhile.
+        read.or_else(|error| self.check().and(Err(error)))
     }
 
     async fn trim_to(&self, before: u64) -> Result<(), BrokerError> {

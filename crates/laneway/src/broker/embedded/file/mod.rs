@@ -109,26 +109,13 @@ impl FileStore {
 }
 
 fn open(path: &Path, disk: Box<dyn Disk>) -> Result<FileStore, BrokerError> {
-    let directory = Directory::take(path)?;
+    let mut directory = Directory::take(path)?;
     let identity = directory.seal.identity;
     directory.make_log(|draft| match Engine::open(draft) {
         Ok(_) => Ok(()),
         Err(error) => Err(opening(directory.path(), error)),
     })?;
-    let checked = journals::check(&directory.log(), identity)?;
-    let mut engine = open_engine(&directory)?;
-    let found = Recovered::read(&engine, identity)?;
-    // A crash can take the last commit, which nobody was told of, and no other.
-    let least = directory.seal.commit.max(checked.latest.saturating_sub(1));
-    if found.commit < least {
-        return Err(BrokerError::Damaged {
-            what: directory.log().display().to_string(),
-            detail: format!(
-                "commit {} is the last, but there were {least}",
-                found.commit
-            ),
-        });
-    }
+    let (mut engine, found) = open_engine(&mut directory)?;
     let known = |id: &u32| !found.topics.contains_key(id);
     let removed: Vec<_> = engine.topics().filter(known).collect();
     for topic in removed {
@@ -158,8 +145,30 @@ fn open(path: &Path, disk: Box<dyn Disk>) -> Result<FileStore, BrokerError> {
     Ok(FileStore { shared })
 }
 
-fn open_engine(directory: &Directory) -> Result<Engine, BrokerError> {
-    Engine::open(&directory.log()).map_err(|error| opening(directory.path(), error))
+/// Opens the engine, and makes sure that all is there that was ever acknowledged, as far as anything
+/// tells.
+fn open_engine(directory: &mut Directory) -> Result<(Engine, Recovered), BrokerError> {
+    let identity = directory.seal.identity;
+    let checked = journals::check(&directory.log(), identity)?;
+    if checked.is_torn() {
+        // What is torn tells of earlier commits, and will be gone.
+        directory.note(checked.durable)?;
+        checked.cut()?;
+    }
+    let engine =
+        Engine::open(&directory.log()).map_err(|error| opening(directory.path(), error))?;
+    let found = Recovered::read(&engine, identity)?;
+    let least = directory.seal.commit.max(checked.durable);
+    if found.commit < least {
+        return Err(BrokerError::Damaged {
+            what: directory.log().display().to_string(),
+            detail: format!(
+                "commit {} is the last, but there were {least}",
+                found.commit
+            ),
+        });
+    }
+    Ok((engine, found))
 }
 
 fn opening(path: &Path, error: fjall::Error) -> BrokerError {

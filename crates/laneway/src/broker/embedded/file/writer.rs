@@ -20,9 +20,7 @@ use super::directory::Directory;
 use super::disk::Space;
 use super::engine::{CommitError, Engine};
 use super::fault::{self, Trouble};
-use super::journals;
 use super::pace::Pace;
-use super::recover::Recovered;
 use super::request::{Alone, Request, Together};
 use super::state::{LogState, lock};
 use crate::broker::BrokerError;
@@ -32,6 +30,13 @@ const BATCH_BYTES: usize = 8 << 20;
 
 /// How often it is looked for room on a full disk.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(250);
+
+/// How often the last commit is noted where damage to the engine's files does not reach it.
+const NOTE_EVERY: Duration = if cfg!(test) {
+    Duration::from_millis(200)
+} else {
+    Duration::from_secs(10)
+};
 
 /// Records that are kept in memory for readers at the end of their logs, by their size.
 const CACHE_SIZE: u64 = 32 << 20;
@@ -47,6 +52,8 @@ pub(super) struct Writer {
     cached: VecDeque<(Arc<LogState>, usize, u64)>,
     cached_size: u64,
     pace: Pace,
+    /// When the last commit was noted.
+    noted: Instant,
     /// Whether the engine must be opened anew before it can write.
     is_broken: bool,
 }
@@ -61,6 +68,7 @@ impl Writer {
             cached: VecDeque::new(),
             cached_size: 0,
             pace: Pace::default(),
+            noted: Instant::now(),
             is_broken: false,
         }
     }
@@ -74,6 +82,7 @@ impl Writer {
             }
             let is_open = self.shared.queue.take(&mut self.waiting);
             self.look_for_room();
+            self.note();
             if let Some(Request::Alone(Alone::Close(_))) = self.waiting.front() {
                 let close = self.waiting.pop_front();
                 return self.close(close);
@@ -91,12 +100,25 @@ impl Writer {
         let company = self.pace.wait(queue.len());
         let patience = match self.shared.trouble() {
             Some(Trouble::Full) => Some(LOOK_FOR_ROOM),
+            None if self.commit > self.directory.seal.commit => Some(NOTE_EVERY),
             _ => None,
         };
         queue.wait(1, patience);
         if let Some(company) = company {
             let came = queue.wait(company.entries, Some(company.time));
             self.pace.waited(company, came);
+        }
+    }
+
+    /// Notes the last commit now and then, so that a journal that ends too early is noticed even if
+    /// nothing in it tells.
+    fn note(&mut self) {
+        if self.noted.elapsed() < NOTE_EVERY || self.shared.trouble().is_some() {
+            return;
+        }
+        self.noted = Instant::now();
+        if let Err(error) = self.directory.note(self.commit) {
+            tracing::warn!(%error, "the last commit could not be noted; it is tried again");
         }
     }
 
@@ -240,6 +262,13 @@ impl Writer {
         space.is_ok_and(Space::is_tight)
     }
 
+    /// Whether the engine may be opened anew. Less than new records need: what gives space back has
+    /// to go through the engine, too.
+    fn has_some_room(&self) -> bool {
+        let space = self.shared.disk.space(&self.shared.path);
+        space.is_ok_and(Space::is_some)
+    }
+
     /// Goes on by itself when there is room again.
     fn look_for_room(&mut self) {
         if self.shared.trouble() != Some(Trouble::Full) {
@@ -247,12 +276,13 @@ impl Writer {
         }
         if !self.is_broken {
             self.is_short_of_room();
-        } else if !self.is_tight() {
+        } else if self.has_some_room() {
             match self.reopen() {
                 Ok(()) => {
                     self.is_broken = false;
                     self.shared.set_trouble(None);
                     tracing::info!(directory = %self.shared.path.display(), "there is room again");
+                    self.is_short_of_room();
                 }
                 Err(BrokerError::DiskFull { .. }) => {}
                 Err(error) => {
@@ -265,18 +295,12 @@ impl Writer {
 
     /// Opens the engine anew, after it has failed for want of room.
     fn reopen(&mut self) -> Result<(), BrokerError> {
-        let mut guard = self.shared.engine_mut();
+        self.directory.note(self.commit)?;
+        let shared = self.shared.clone();
+        let mut guard = shared.engine_mut();
         // Readers have no engine for a moment, and wait for the lock.
         *guard = None;
-        journals::check(&self.directory.log(), self.shared.identity)?;
-        let engine = super::open_engine(&self.directory)?;
-        let found = Recovered::read(&engine, self.shared.identity)?;
-        if found.commit < self.commit {
-            return Err(BrokerError::Damaged {
-                what: self.shared.path.display().to_string(),
-                detail: "acknowledged records are gone".to_owned(),
-            });
-        }
+        let (engine, found) = super::open_engine(&mut self.directory)?;
         // What was refused may be there nevertheless.
         self.commit = found.commit;
         self.cached.clear();
@@ -313,7 +337,7 @@ impl Writer {
         shared.set_trouble(Some(Trouble::Closed));
         shared.queue.close();
         *shared.engine_mut() = None;
-        let result = result.and_then(|()| self.directory.seal(self.commit));
+        let result = result.and_then(|()| self.directory.note(self.commit));
         shared.queue.take(&mut self.waiting);
         for request in self.waiting.drain(..) {
             request.refuse(BrokerError::Closed);

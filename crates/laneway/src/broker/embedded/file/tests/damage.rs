@@ -103,7 +103,11 @@ async fn closed_store(directory: &Path) -> Contents {
 async fn check(directory: &Path, expected: &Contents, what: &str) -> bool {
     let store = match FileStore::open(directory).await {
         Ok(store) => store,
-        Err(BrokerError::Damaged { .. } | BrokerError::Io { .. }) => return true,
+        Err(BrokerError::Damaged { .. } | BrokerError::Io { .. }) => {
+            let again = FileStore::open(directory).await.err();
+            assert!(again.is_some(), "{what}: told once, and never again");
+            return true;
+        }
         Err(error) => panic!("{what}: {error}"),
     };
     let found = contents(&store).await;
@@ -187,49 +191,69 @@ async fn after_a_crash_everything_is_there() {
     assert!(!check(&crashed, &expected, "a crash").await);
 }
 
+/// The only journal of a store, and what is written in it.
+fn journal_of(store: &Path) -> (PathBuf, Vec<u8>) {
+    let is_journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "jnl");
+    let journal = files(store).into_iter().find(is_journal).unwrap();
+    let mut bytes = fs::read(&journal).unwrap();
+    bytes.truncate(written(&bytes));
+    (journal, bytes)
+}
+
 #[tokio::test]
 async fn damage_further_up_in_a_journal_is_not_taken_for_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let (crashed, expected) = crashed_store(folder.path()).await;
-    let journal = files(&crashed)
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|end| end == "jnl"))
-        .unwrap();
-    let mut good = fs::read(&journal).unwrap();
-    let written = written(&good);
-    good.truncate(written);
+    let (journal, good) = journal_of(&crashed);
     let bad = folder.path().join("bad");
-    let mut noticed = 0;
-    // Only the last commit, some hundred bytes, may get lost without a word.
-    let places = (0..written - 1000).step_by(written / 60);
-    for at in places.clone() {
-        copy(&crashed, &bad);
-        let mut bytes = good.clone();
-        bytes[at] ^= 0xff;
-        overwrite(&bad.join(journal.strip_prefix(&crashed).unwrap()), &bytes);
-        let what = format!("journal byte {at} of {written}");
-        noticed += usize::from(check(&bad, &expected, &what).await);
-        fs::remove_dir_all(&bad).unwrap();
+    // A byte, a sector, a page. Only the last commit, some hundred bytes, may get lost without a
+    // word.
+    for length in [1, 512, 4096] {
+        let places = (0..good.len() - 1000 - length).step_by(good.len() / 40);
+        for at in places {
+            copy(&crashed, &bad);
+            let mut bytes = good.clone();
+            match length {
+                1 => bytes[at] ^= 0xff,
+                _ => bytes[at..at + length].fill(0),
+            }
+            overwrite(&bad.join(journal.strip_prefix(&crashed).unwrap()), &bytes);
+            let what = format!("{length} bytes of a journal from byte {at} on");
+            assert!(check(&bad, &expected, &what).await, "{what}: not noticed");
+            fs::remove_dir_all(&bad).unwrap();
+        }
     }
-    assert_eq!(noticed, places.count());
+}
+
+#[tokio::test]
+async fn a_journal_that_ends_too_early_is_noticed_by_the_note_of_the_last_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let store = store_with(&live, "orders").await;
+    let note = || fs::read_to_string(live.join("store")).unwrap();
+    let before = note();
+    fill(&store, 0, 50).await;
+    failures::until(|| note() != before).await;
+    let expected = contents(&store).await.unwrap();
+    let bad = folder.path().join("bad");
+    copy(&live, &bad);
+    store.close().await.unwrap();
+    // Nothing is left in the journal that would tell.
+    let (journal, good) = journal_of(&bad);
+    overwrite(&journal, &good[..good.len() / 100]);
+    assert!(check(&bad, &expected, "a lost journal").await);
 }
 
 #[tokio::test]
 async fn a_torn_last_commit_is_forgotten_and_the_rest_stays() {
     let folder = tempfile::tempdir().unwrap();
     let (crashed, expected) = crashed_store(folder.path()).await;
-    let journal = files(&crashed)
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|end| end == "jnl"))
-        .unwrap();
-    let mut good = fs::read(&journal).unwrap();
-    let written = written(&good);
-    good.truncate(written);
+    let (journal, good) = journal_of(&crashed);
     let bad = folder.path().join("bad");
     for torn in [1, 5, 20, 60, 100] {
         copy(&crashed, &bad);
         let path = bad.join(journal.strip_prefix(&crashed).unwrap());
-        fs::write(path, &good[..written - torn]).unwrap();
+        fs::write(path, &good[..good.len() - torn]).unwrap();
         let store = open(&bad).await;
         let found = contents(&store).await.unwrap();
         assert_eq!(found[&0], expected[&0]);

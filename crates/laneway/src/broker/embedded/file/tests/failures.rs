@@ -1,10 +1,9 @@
 //! Disks that fail, are full, or take their time.
 
+use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-
-use fjall::{Database, PersistMode};
 
 use super::super::disk::{Disk, Space};
 use super::*;
@@ -41,13 +40,13 @@ impl TestDisk {
 }
 
 impl Disk for TestDisk {
-    fn sync(&self, database: &Database) -> fjall::Result<()> {
+    fn sync(&self, journal: &File) -> io::Result<()> {
         drop(self.0.gate.blocking_lock());
         self.0.syncs.fetch_add(1, Ordering::SeqCst);
         if self.0.fails.load(Ordering::SeqCst) {
-            return Err(io::Error::other("the disk is broken").into());
+            return Err(io::Error::other("the disk is broken"));
         }
-        database.persist(PersistMode::SyncData)
+        journal.sync_data()
     }
 
     fn space(&self, _: &Path) -> io::Result<Space> {
@@ -65,7 +64,7 @@ fn fail_in_background(store: &FileStore) {
 }
 
 /// Waits for something to become so.
-async fn until(mut is_so: impl FnMut() -> bool) {
+pub(super) async fn until(mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -253,4 +252,31 @@ async fn an_engine_that_failed_with_room_to_spare_stays_so() {
     fail_in_background(&store);
     let error = first.append(vec![record("x")]).await.unwrap_err();
     assert!(matches!(error, BrokerError::Poisoned(_)), "{error}");
+}
+
+#[tokio::test]
+async fn an_engine_is_opened_anew_to_free_space_before_new_records_have_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    append(&first, "before").await;
+    disk.0.free.store(100 << 20, Ordering::SeqCst);
+    fail_in_background(&store);
+    let position = Position::at(1);
+    let error = first.save_position("g", &position).await.unwrap_err();
+    assert!(matches!(error, BrokerError::DiskFull { .. }), "{error}");
+
+    let trimmed = async {
+        while first.trim(1).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, trimmed).await.expect("in time");
+    assert!(matches!(store.health(), Err(BrokerError::DiskFull { .. })));
+    assert!(first.append(vec![record("no room")]).await.is_err());
+    disk.0.free.store(1 << 40, Ordering::SeqCst);
+    until(|| store.health().is_ok()).await;
+    assert_eq!(append(&first, "after").await, 1);
 }
