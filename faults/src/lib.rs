@@ -10,7 +10,8 @@
 //! - [`frame`]: a run with its seed, its dice and its journal
 //! - [`verdict`]: counts, and whether they pass
 //! - [`shell`]: commands with a deadline
-//! - [`services`]: the first fault run
+//! - [`services`]: faults of the servers that tests run on
+//! - [`file`]: faults of the bus on disk
 //!
 //! # Adding a fault run
 //!
@@ -30,6 +31,7 @@
 //! assert!(verdict.passes());
 //! ```
 
+pub mod file;
 pub mod frame;
 pub mod services;
 pub mod shell;
@@ -52,8 +54,25 @@ pub struct Entry {
 }
 
 /// Every fault run there is.
-pub const ALL: &[Entry] = &[Entry {
-    name: services::NAME,
-    about: services::ABOUT,
-    run: services::run,
-}];
+pub const ALL: &[Entry] = &[
+    Entry {
+        name: services::NAME,
+        about: services::ABOUT,
+        run: services::run,
+    },
+    Entry {
+        name: file::kill::NAME,
+        about: file::kill::ABOUT,
+        run: file::kill::run,
+    },
+    Entry {
+        name: file::power::NAME,
+        about: file::power::ABOUT,
+        run: file::power::run,
+    },
+    Entry {
+        name: file::disk::NAME,
+        about: file::disk::ABOUT,
+        run: file::disk::run,
+    },
+];

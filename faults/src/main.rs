@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use laneway_faults::ALL;
+use laneway_faults::file::child;
 use laneway_faults::frame::Run;
 
 /// Breaks things by a seeded plan, and judges what came of it.
@@ -30,7 +31,16 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    run(Arguments::parse()).unwrap_or_else(|error| {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let is_child = arguments
+        .peek()
+        .is_some_and(|first| first == child::ARGUMENT);
+    let result = if is_child {
+        child::run(arguments)
+    } else {
+        run(Arguments::parse())
+    };
+    result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })

@@ -46,6 +46,17 @@ impl Verdict {
         self
     }
 
+    /// Adds the counts of another verdict, each with its subject.
+    pub fn and(mut self, subject: &str, other: Self) -> Self {
+        self.counts
+            .extend(other.counts.into_iter().map(|count| Count {
+                name: format!("{subject}: {}", count.name),
+                ..count
+            }));
+        self.details.extend(other.details);
+        self
+    }
+
     /// What went wrong, for people to read below the table.
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.details.push(detail.into());
@@ -162,6 +173,16 @@ mod tests {
         let text = verdict.to_string();
         assert!(text.contains("order violations"), "{text}");
         assert!(text.contains("order-7"), "{text}");
+    }
+
+    #[test]
+    fn a_verdict_fails_with_any_of_its_parts() {
+        let good = Verdict::new().must_be("lost", 0, 0);
+        let bad = Verdict::new().must_be("lost", 1, 0).detail("order-7");
+        assert!(good.clone().and("other disk", good.clone()).passes());
+        let both = good.and("other disk", bad);
+        assert!(!both.passes());
+        assert!(both.to_string().contains("other disk: lost"));
     }
 
     #[test]
