@@ -7,6 +7,9 @@
 #[path = "lanes/interleavings/sync.rs"]
 mod sync;
 
+#[path = "../src/lanes/line.rs"]
+mod line;
+
 #[path = "../src/lanes/capacity.rs"]
 #[expect(unreachable_pub, reason = "it is public in the crate it is made for")]
 mod capacity;

@@ -1,5 +1,6 @@
 //! How much may be under way: messages and bytes, counted together in one word.
 
+use super::line::Line;
 use super::sync::{AtomicU64, Ordering};
 
 /// An upper bound on messages and bytes.
@@ -34,16 +35,32 @@ const BYTES_MASK: u64 = (1 << BYTES_BITS) - 1;
 /// a compare-and-swap and not an add that is taken back: a refused taker must never make another one
 /// see a gate that is fuller than it is, because that one would then wait for a release that has
 /// already happened.
+///
+/// What was ever taken and what was ever given back are counted apart, each modulo 2^64; what is in
+/// use is the difference. So submitters and workers write to different cache lines, and a submitter
+/// looks at the other one only when what it saw there last leaves no room.
 #[derive(Debug)]
 pub(super) struct Gate {
-    in_use: AtomicU64,
+    taken: Line<Taken>,
+    freed: Line<AtomicU64>,
     bound: Bound,
+}
+
+#[derive(Debug)]
+struct Taken {
+    all: AtomicU64,
+    /// What `freed` was when a taker last looked, or less.
+    freed_seen: AtomicU64,
 }
 
 impl Gate {
     pub(super) fn new(bound: Bound) -> Self {
         Self {
-            in_use: AtomicU64::new(0),
+            taken: Line(Taken {
+                all: AtomicU64::new(0),
+                freed_seen: AtomicU64::new(0),
+            }),
+            freed: Line(AtomicU64::new(0)),
             bound: Bound {
                 messages: bound.messages.min(Bound::MAX.messages),
                 bytes: bound.bytes.min(Bound::MAX.bytes),
@@ -57,23 +74,29 @@ impl Gate {
 
     /// Takes room for one message of `bytes`, or says that there is none.
     pub(super) fn try_take(&self, bytes: usize) -> bool {
-        let mut current = self.in_use.load(Ordering::SeqCst);
+        let Taken { all, freed_seen } = &self.taken.0;
+        // In this order: nothing is given back that was not taken before, so the difference is never
+        // below zero.
+        let mut freed = freed_seen.load(Ordering::SeqCst);
+        let mut taken = all.load(Ordering::SeqCst);
         loop {
-            let used = unpack(current);
+            let used = unpack(taken.wrapping_sub(freed));
             if used.messages >= self.bound.messages
                 || bytes > self.bound.bytes.saturating_sub(used.bytes)
             {
-                return false;
+                let now = self.freed.0.load(Ordering::SeqCst);
+                if now == freed {
+                    return false;
+                }
+                freed = now;
+                freed_seen.store(freed, Ordering::SeqCst);
+                taken = all.load(Ordering::SeqCst);
+                continue;
             }
-            let next = pack(Bound::new(used.messages + 1, used.bytes + bytes));
-            match self.in_use.compare_exchange_weak(
-                current,
-                next,
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            ) {
+            let next = taken.wrapping_add(pack(Bound::new(1, bytes)));
+            match all.compare_exchange_weak(taken, next, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
-                Err(seen) => current = seen,
+                Err(seen) => taken = seen,
             }
         }
     }
@@ -82,12 +105,21 @@ impl Gate {
     /// either the releaser sees the waiter or the waiter sees the room.
     pub(super) fn give_back(&self, freed: Bound) {
         if freed.messages > 0 {
-            self.in_use.fetch_sub(pack(freed), Ordering::SeqCst);
+            self.freed.0.fetch_add(pack(freed), Ordering::SeqCst);
         }
     }
 
     pub(super) fn in_use(&self) -> Bound {
-        unpack(self.in_use.load(Ordering::SeqCst))
+        let mut freed = self.freed.0.load(Ordering::SeqCst);
+        loop {
+            let taken = self.taken.0.all.load(Ordering::SeqCst);
+            let now = self.freed.0.load(Ordering::SeqCst);
+            // The same before and after: both counts are of one moment.
+            if now == freed {
+                return unpack(taken.wrapping_sub(freed));
+            }
+            freed = now;
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::parking::Parking;
 use super::ready::{Next, Ready, TopicId, WorkerId};
 use super::seat::Seat;
 use super::shards::LaneId;
+use super::stash::Lanes;
 use super::stats::{TopicStats, WorkerStats};
 use super::sync;
 
@@ -217,18 +218,42 @@ impl Crew {
     }
 
     /// A turn ended, and its worker asks for the next lane: one lock for both.
-    pub(super) fn next_after(
-        &self,
-        worker: WorkerId,
-        topic: TopicId,
-        again: Option<LaneId>,
-    ) -> Next {
+    pub(super) fn next_after(&self, seat: &Seat, topic: TopicId, again: Option<LaneId>) -> Next {
+        let mut lanes = seat.stash.lanes();
+        lanes.again.extend(again);
         let mut ready = self.ready();
-        let wake = ready.turn_ended(topic, again);
-        let next = ready.next(worker, false);
+        let wake = ready.turn_ended(topic, lanes.again.drain(..));
+        let next = ready.next(seat.id, false);
+        if let Next::Run { topic: next, .. } = &next
+            && *next == topic
+        {
+            ready.take_ahead(topic, &mut lanes.ahead);
+            lanes.topic = Some(topic);
+        }
         drop(ready);
+        drop(lanes);
         self.wake(wake);
         next
+    }
+
+    /// Puts back what a worker has taken ahead: it will not come to it soon.
+    pub(super) fn empty_stash(&self, seat: &Seat) {
+        let mut lanes = seat.stash.lanes();
+        if lanes.is_empty() {
+            return;
+        }
+        let Lanes {
+            ahead,
+            again,
+            topic,
+        } = &mut *lanes;
+        if let Some(topic) = *topic {
+            let mut ready = self.ready();
+            let wake = ready.bring_back(topic, ahead.drain(..), again.drain(..));
+            drop(ready);
+            drop(lanes);
+            self.wake(wake);
+        }
     }
 
     /// A turn ended, and its worker is not going to ask.

@@ -14,7 +14,8 @@ use super::close::{Abandoned, CloseReport, Drain};
 use super::crew::{Crew, Room, Runner};
 use super::events::{Event, Full};
 use super::halt::Halt;
-use super::job::{Job, Queued};
+use super::job::{Held, Job, Queued};
+use super::line::Line;
 use super::options::{LaneBy, TopicOptions};
 use super::ready::TopicId;
 use super::shards::{LaneId, Pushed, Refused, Shards};
@@ -49,13 +50,19 @@ pub(super) struct Queue<J> {
     window: Gate,
     pub(super) room: Room,
     pub(super) counters: TopicCounters,
-    keyless: AtomicU64,
-    submits: AtomicU64,
+    /// Written by every submit, so away from what workers read.
+    coming: Line<Coming>,
     hasher: foldhash::quality::RandomState,
     last_saturated: AtomicU64,
     refusing: AtomicBool,
     pub(super) halt: Halt,
     abandoned: Mutex<Abandoned>,
+}
+
+/// What is counted when jobs come.
+struct Coming {
+    keyless: AtomicU64,
+    submits: AtomicU64,
 }
 
 /// Room that is given back.
@@ -67,14 +74,14 @@ pub(super) struct Freed {
 
 impl Freed {
     pub(super) fn add<J>(&mut self, queued: &Queued<J>) {
-        let freed = if queued.from_shared {
+        let freed = if queued.room.is_shared() {
             &mut self.shared
         } else {
             &mut self.own
         };
         let freed = freed.get_or_insert(Bound::new(0, 0));
         freed.messages += 1;
-        freed.bytes += queued.bytes;
+        freed.bytes += queued.room.bytes();
     }
 }
 
@@ -108,8 +115,10 @@ impl<J: Job> Queue<J> {
             crew,
             room: Room::default(),
             counters: TopicCounters::new(),
-            keyless: AtomicU64::new(KEYLESS),
-            submits: AtomicU64::new(0),
+            coming: Line(Coming {
+                keyless: AtomicU64::new(KEYLESS),
+                submits: AtomicU64::new(0),
+            }),
             hasher: foldhash::quality::RandomState::default(),
             last_saturated: AtomicU64::new(0),
             refusing: AtomicBool::new(false),
@@ -120,9 +129,18 @@ impl<J: Job> Queue<J> {
 
     fn lane_of(&self, job: &J) -> LaneId {
         match (job.key(), self.options.lane_by) {
-            (None, _) => LaneId(self.keyless.fetch_add(1, Ordering::Relaxed)),
+            (None, _) => LaneId(self.coming.0.keyless.fetch_add(1, Ordering::Relaxed)),
             (Some(key), LaneBy::Key) => LaneId(self.hasher.hash_one(key)),
-            (Some(key), LaneBy::Hash(lanes)) => LaneId(u64::from(fnv1a_32(key.as_bytes()) % lanes)),
+            (Some(key), LaneBy::Hash(lanes)) => {
+                let hash = fnv1a_32(key.as_bytes());
+                // The same, and cheaper: a division takes longer than the hash of a short key.
+                let lane = if lanes.is_power_of_two() {
+                    hash & (lanes.get() - 1)
+                } else {
+                    hash % lanes
+                };
+                LaneId(u64::from(lane))
+            }
         }
     }
 
@@ -194,14 +212,15 @@ impl<J: Job> Queue<J> {
         }
         let lane = self.lane_of(&job);
         let queued = Queued {
-            bytes: job.bytes(),
+            room: Held::own(job.bytes()),
             job,
             submitted: self.crew.clock.now(),
-            from_shared: false,
             trouble: None,
         };
         let pushed = self.shards.push(lane, queued, |queued| {
-            queued.from_shared = self.take_room(queued.bytes)?;
+            if self.take_room(queued.room.bytes())? {
+                queued.room = queued.room.shared();
+            }
             Ok(())
         });
         match pushed {
@@ -211,7 +230,7 @@ impl<J: Job> Queue<J> {
             }
             Ok(Pushed::Queued) => Ok(()),
             Err((queued, refused)) => {
-                let (bytes, largest) = (queued.bytes, self.largest());
+                let (bytes, largest) = (queued.room.bytes(), self.largest());
                 let reason = match refused {
                     Refused::Closed => Refusal::Closed,
                     _ if bytes > largest => Refusal::TooLarge { bytes, largest },
@@ -225,8 +244,9 @@ impl<J: Job> Queue<J> {
 
     fn submits_until_yield(&self) -> u64 {
         // A lost count does not matter, so no read-modify-write.
-        let count = self.submits.load(Ordering::Relaxed) + 1;
-        self.submits.store(count, Ordering::Relaxed);
+        let submits = &self.coming.0.submits;
+        let count = submits.load(Ordering::Relaxed) + 1;
+        submits.store(count, Ordering::Relaxed);
         count % YIELD_EVERY
     }
 

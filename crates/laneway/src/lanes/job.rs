@@ -23,12 +23,38 @@ pub trait Job: Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct Queued<J> {
     pub(super) job: J,
-    pub(super) bytes: usize,
+    pub(super) room: Held,
     /// Nanoseconds on the engine's clock.
     pub(super) submitted: u64,
-    /// Which gate it took its room from.
-    pub(super) from_shared: bool,
     pub(super) trouble: Option<Box<Trouble>>,
+}
+
+/// The room that a job takes: its bytes, and which gate they are from.
+///
+/// One word: a flag of its own would be what the compiler tells an empty place by, and it would then
+/// move jobs in pieces of odd sizes, which costs more than anything else that happens to them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held(usize);
+
+impl Held {
+    const SHARED: usize = 1 << (usize::BITS - 1);
+
+    /// From the topic's own gate, unless [said otherwise](Self::shared).
+    pub(super) fn own(bytes: usize) -> Self {
+        Self(bytes & !Self::SHARED)
+    }
+
+    pub(super) fn shared(self) -> Self {
+        Self(self.0 | Self::SHARED)
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.0 & !Self::SHARED
+    }
+
+    pub(super) fn is_shared(self) -> bool {
+        self.0 & Self::SHARED != 0
+    }
 }
 
 /// What a job that failed carries with it.
@@ -310,7 +336,11 @@ pub enum Outcome {
 
 /// Why an attempt failed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct Failure(Box<Failed>);
+
+/// In a box, so that the result of an attempt that succeeds is one word.
+#[derive(Clone, PartialEq, Eq)]
+struct Failed {
     kind: FailureKind,
     message: Box<str>,
     done: usize,
@@ -342,47 +372,47 @@ impl Failure {
     }
 
     pub(super) fn of(kind: FailureKind, message: impl fmt::Display) -> Self {
-        Self {
+        Self(Box::new(Failed {
             kind,
             message: message.to_string().into(),
             done: 0,
-        }
+        }))
     }
 
     /// Says that the first `done` jobs of the batch succeeded and the next one is the one that
     /// failed.
     #[must_use]
     pub fn after(mut self, done: usize) -> Self {
-        self.done = done;
+        self.0.done = done;
         self
     }
 
     /// The kind of failure.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
-        self.kind
+        self.0.kind
     }
 
     /// What the handler said.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     pub(crate) fn done(&self) -> usize {
-        self.done
+        self.0.done
     }
 }
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.kind, self.message)
+        write!(f, "{:?}: {}", self.0.kind, self.0.message)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 

@@ -25,6 +25,8 @@
 //! | `intake` | [`Intake`]: the way in, and how it waits for room |
 //! | `capacity` | bounds on messages and bytes, counted in one word |
 //! | `shards` | the lanes: a FIFO each, made and gone with their work |
+//! | `stash` | lanes that a worker has taken ahead |
+//! | `line` | cache lines of one's own |
 //! | `ready` | which lane is next, which worker sleeps |
 //! | `crew` | the workers of one ready queue, and what they share |
 //! | `worker` | a worker and its supervisor |
@@ -52,12 +54,14 @@ mod histogram;
 mod hot;
 mod intake;
 mod job;
+mod line;
 mod metrics;
 mod options;
 mod parking;
 mod ready;
 mod seat;
 mod shards;
+mod stash;
 mod stats;
 mod sync;
 mod turn;

@@ -24,6 +24,9 @@ pub(super) struct WorkerId(pub(super) usize);
 /// trickle of short jobs wakes one.
 const WAKE_AHEAD: usize = 1;
 
+/// The most lanes that a worker takes ahead.
+const MOST_AHEAD: usize = 15;
+
 /// An emptied queue of lanes keeps room for so many. A million keys must not cost for ever.
 const KEEP_LANES: usize = 4096;
 
@@ -142,13 +145,48 @@ impl Ready {
         }
     }
 
-    /// A turn of `id` ended; its lane goes back on the queue if it has more.
-    pub(super) fn turn_ended(&mut self, id: TopicId, again: Option<LaneId>) -> Option<WorkerId> {
+    /// A worker is done with `id` for now; lanes that have more go to the end of the queue.
+    pub(super) fn turn_ended(
+        &mut self,
+        id: TopicId,
+        again: impl IntoIterator<Item = LaneId>,
+    ) -> Option<WorkerId> {
         if let Some(topic) = self.topics[id.0].as_mut() {
             topic.running -= 1;
-            match again {
-                Some(lane) => self.enqueue(id, lane),
-                None => self.rotate(id),
+            self.rotate(id);
+            for lane in again {
+                self.enqueue(id, lane);
+            }
+        }
+        self.wake_one()
+    }
+
+    /// Further lanes for a worker that has just got one of this topic: none, unless more are waiting
+    /// than all workers together could begin with.
+    pub(super) fn take_ahead(&mut self, id: TopicId, into: &mut VecDeque<LaneId>) {
+        if let Some(topic) = self.topics[id.0].as_mut() {
+            let count = (topic.lanes.len() / self.workers).min(MOST_AHEAD);
+            into.extend(topic.lanes.drain(..count));
+            self.queued -= count;
+        }
+    }
+
+    /// Lanes that were taken ahead come back to the front, those that have more to the end. Answers
+    /// a worker to wake.
+    pub(super) fn bring_back(
+        &mut self,
+        id: TopicId,
+        ahead: impl DoubleEndedIterator<Item = LaneId>,
+        again: impl Iterator<Item = LaneId>,
+    ) -> Option<WorkerId> {
+        if let Some(topic) = self.topics[id.0].as_mut() {
+            for lane in ahead.rev() {
+                topic.lanes.push_front(lane);
+                self.queued += 1;
+            }
+            self.rotate(id);
+            for lane in again {
+                self.enqueue(id, lane);
             }
         }
         self.wake_one()
@@ -349,6 +387,35 @@ mod tests {
         ready.next(WorkerId(1), false);
         assert_eq!(ready.push(topic, LaneId(1)), Some(WorkerId(0)));
         assert_eq!(ready.nudge(), Some(WorkerId(1)));
+    }
+
+    #[test]
+    fn lanes_are_taken_ahead_only_when_all_workers_have_enough() {
+        let mut ready = Ready::new(4);
+        let topic = ready.add_topic();
+        let mut ahead = VecDeque::new();
+        for id in 0..12 {
+            ready.push(topic, LaneId(id));
+        }
+        assert_eq!(lane(&ready.next(FIRST, false)), Some((0, 0)));
+        ready.take_ahead(topic, &mut ahead);
+        assert_eq!(ahead, [LaneId(1), LaneId(2)], "11 for 4 workers");
+        assert_eq!(ready.queued(), 9);
+        ready.bring_back(topic, ahead.drain(..), [LaneId(0)].into_iter());
+        assert_eq!(ready.queued(), 12);
+        let order: Vec<_> = (0..3)
+            .filter_map(|_| lane(&ready.next(FIRST, false)))
+            .collect();
+        assert_eq!(order, [(0, 1), (0, 2), (0, 3)], "as if nothing had been");
+        for _ in 0..3 {
+            ready.turn_ended(topic, None);
+        }
+        while ready.queued() > 3 {
+            ready.next(FIRST, false);
+            ready.turn_ended(topic, None);
+        }
+        ready.take_ahead(topic, &mut ahead);
+        assert!(ahead.is_empty(), "fewer than workers");
     }
 
     #[test]

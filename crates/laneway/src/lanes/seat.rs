@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::events::Event;
 use super::ready::WorkerId;
+use super::stash::Stash;
 use super::stats::{WorkerState, WorkerStats};
 
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(super) struct Seat {
     pub(super) id: WorkerId,
     /// Ends the sleep of an idle worker.
     pub(super) wake: Notify,
+    pub(super) stash: Stash,
     /// Counters with one writer at a time: the worker. A plain store is enough.
     processed: AtomicU64,
     failed: AtomicU64,
@@ -45,6 +47,7 @@ impl Seat {
         Self {
             id,
             wake: Notify::new(),
+            stash: Stash::default(),
             processed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             restarts: AtomicU64::new(0),

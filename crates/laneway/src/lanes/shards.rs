@@ -14,6 +14,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
+use super::line::Line;
 use super::sync::{Mutex, lock};
 
 /// Which lane: the hash of a key, the number of a fixed lane, or a number of its own.
@@ -86,15 +87,10 @@ pub(super) enum Left {
 /// The lanes of one topic, holding items of type `T`.
 #[derive(Debug)]
 pub(super) struct Shards<T> {
-    all: Box<[Padded<Mutex<Shard<T>>>]>,
+    all: Box<[Line<Mutex<Shard<T>>>]>,
     mask: u64,
     lane_bound: usize,
 }
-
-/// A shard on cache lines of its own, so that two cores on two shards do not slow each other.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Padded<T>(T);
 
 #[derive(Debug)]
 struct Shard<T> {
@@ -120,9 +116,7 @@ impl<T> Shards<T> {
     pub(super) fn new(shards: usize, lane_bound: usize) -> Self {
         let count = shards.max(1).next_power_of_two();
         Self {
-            all: (0..count)
-                .map(|_| Padded(Mutex::new(Shard::new())))
-                .collect(),
+            all: (0..count).map(|_| Line(Mutex::new(Shard::new()))).collect(),
             mask: count as u64 - 1,
             lane_bound,
         }
@@ -274,8 +268,8 @@ impl<T> Shards<T> {
     /// has taken stays with it. Answers how many of the lanes were parked.
     pub(super) fn drain(&self, mut each: impl FnMut(T)) -> usize {
         let mut parked = 0;
-        for padded in &self.all {
-            let mut shard = lock(&padded.0);
+        for line in &self.all {
+            let mut shard = lock(&line.0);
             shard.closed = true;
             let mut items = Vec::new();
             {

@@ -29,6 +29,9 @@ const TURN: usize = 16;
 /// A turn of slow jobs also ends after this long if other lanes wait for a worker.
 const TURN_TIME: Duration = Duration::from_millis(5);
 
+/// After a turn of this length a worker puts back what it has taken ahead.
+const LONG_TURN: Duration = Duration::from_millis(1);
+
 /// One in so many turns counts for the hottest keys.
 const SAMPLE_ONE_IN: u64 = 32;
 
@@ -126,7 +129,7 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
         let mut jobs = VecDeque::with_capacity(most);
         loop {
             let mut turn = Turn::begin(self, seat, lane, &mut jobs, most);
-            turn.run().await;
+            let took_long = turn.run().await;
             let again = turn.give_back();
             let Turn {
                 panicked,
@@ -136,22 +139,30 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
             drop(turn);
             let crew = &self.queue.crew;
             if panicked {
+                crew.empty_stash(seat);
                 crew.turn_ended(self.queue.id, again);
                 self.leave_if_closed();
                 return RunEnd::Panicked;
             }
-            let next = crew.next_after(seat.id, self.queue.id, again);
-            self.leave_if_closed();
-            match next {
-                Next::Run {
-                    topic,
-                    lane: next,
-                    wake,
-                } if topic == self.queue.id => {
-                    crew.wake(wake);
-                    lane = next;
+            if took_long {
+                crew.empty_stash(seat);
+            }
+            if let Some(next) = seat.stash.next_after(again) {
+                lane = next;
+            } else {
+                let next = crew.next_after(seat, self.queue.id, None);
+                self.leave_if_closed();
+                match next {
+                    Next::Run {
+                        topic,
+                        lane: next,
+                        wake,
+                    } if topic == self.queue.id => {
+                        crew.wake(wake);
+                        lane = next;
+                    }
+                    other => return RunEnd::Next(other),
                 }
-                other => return RunEnd::Next(other),
             }
             if has_woken {
                 // The runtime keeps what was woken last for this thread, and the next handler may
@@ -254,8 +265,8 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
     }
 
     /// Runs the jobs until they are all finished, one has to wait, the handler panicked, or the turn
-    /// has been long enough.
-    async fn run(&mut self) {
+    /// has been long enough. Answers whether it took long.
+    async fn run(&mut self) -> bool {
         let queue = &self.topic.queue;
         let crew = &queue.crew;
         let mut now = crew.clock.now();
@@ -266,7 +277,7 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
                 Admission::Now => {}
                 Admission::Later(wait) => {
                     self.parked_for = Some(wait);
-                    return;
+                    break;
                 }
                 Admission::Never => {
                     self.finish(1, Outcome::Abandoned);
@@ -290,19 +301,17 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
             self.took(now - began);
             match result {
                 Ok(()) => {}
-                Err(Ended::Cancelled) => return,
+                Err(Ended::Cancelled) => break,
                 Err(Ended::Failed(failure)) => self.failed(failure),
             }
             if self.panicked || self.parked_for.is_some() {
-                return;
+                break;
             }
-            if waited
-                && now - turn_began > u64::try_from(TURN_TIME.as_nanos()).unwrap_or(u64::MAX)
-                && crew.ready_lanes() > 0
-            {
-                return;
+            if waited && now - turn_began > nanos(TURN_TIME) && crew.ready_lanes() > 0 {
+                break;
             }
         }
+        now - turn_began > nanos(LONG_TURN)
     }
 
     /// How many jobs go into the next attempt: the handler's batch, all of one key. A job that
@@ -349,7 +358,13 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         let work = async move { handler.handle(jobs).await };
         let result = attempt(work, self.limit(), || {
             waited = true;
-            report(self.topic, self.lane, &mut self.done, &mut self.freed);
+            report(
+                self.topic,
+                self.seat,
+                self.lane,
+                &mut self.done,
+                &mut self.freed,
+            );
         })
         .await;
         match &result {
@@ -377,7 +392,13 @@ impl<'a, J: Job, H: Handler<J>> Turn<'a, J, H> {
         };
         let handed = attempt(work, self.limit(), || {
             waited = true;
-            report(self.topic, self.lane, &mut self.done, &mut self.freed);
+            report(
+                self.topic,
+                self.seat,
+                self.lane,
+                &mut self.done,
+                &mut self.freed,
+            );
         })
         .await;
         let disposition = match handed {
@@ -546,14 +567,20 @@ impl<J: Job, H: Handler<J>> Drop for Turn<'_, J, H> {
     }
 }
 
-/// Tells the lane and the gates what is finished so far, in the middle of a turn: the next job may
-/// take long, and others wait for the room.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A handler waits, in the middle of a turn. What is finished so far is told to the lane and the
+/// gates, because others may wait for the room; and other lanes must not wait for this one.
 fn report<J: Job, H: Handler<J>>(
     topic: &TopicLanes<J, H>,
+    seat: &Seat,
     lane: LaneId,
     done: &mut usize,
     freed: &mut Freed,
 ) {
+    topic.queue.crew.empty_stash(seat);
     if *done > 0 {
         topic.queue.shards.finished(lane, std::mem::take(done));
         topic.queue.give_back_room(&std::mem::take(freed));

@@ -29,7 +29,11 @@ pub(super) fn spawn(engine: Weak<Inner>) -> io::Result<std::thread::Thread> {
                 for (crew, last) in crews.iter().zip(&mut arrivals) {
                     *last = crew.nudge(*last);
                     for seat in &crew.seats {
-                        slow |= seat.runs_for(&crew.clock).is_some_and(|time| time > TICK);
+                        if seat.runs_for(&crew.clock).is_some_and(|time| time > TICK) {
+                            slow = true;
+                            // It may be blocking its thread, and cannot do so itself.
+                            crew.empty_stash(seat);
+                        }
                         if let Some(event) =
                             seat.newly_stuck(&crew.clock, engine.options.stuck_after)
                         {

@@ -68,6 +68,8 @@ async fn work_caught(crew: &Crew, seat: &Seat) -> Exit {
 }
 
 async fn work(crew: &Crew, seat: &Seat) -> Exit {
+    // What a worker that panicked had taken ahead.
+    crew.empty_stash(seat);
     let mut next = crew.next(seat.id, false);
     loop {
         match next {
@@ -82,7 +84,7 @@ async fn work(crew: &Crew, seat: &Seat) -> Exit {
                 crew.wake(wake);
                 // A topic is forgotten only after its last turn, so a lane of it was drained.
                 let Some(runner) = crew.runner(topic) else {
-                    next = crew.next_after(seat.id, topic, None);
+                    next = crew.next_after(seat, topic, None);
                     continue;
                 };
                 match runner.run(seat, lane).await {

@@ -181,3 +181,33 @@ async fn there_are_five_attempts_from_100_ms_to_10_s_by_default() {
     // 100 + 200 + 400 + 800, and up to a fifth less by jitter.
     assert!((1200..=1510).contains(&waited), "{waited}");
 }
+
+/// A worker takes lanes ahead when very many are ready. None of them may wait for a handler.
+#[tokio::test(start_paused = true)]
+async fn a_slow_key_among_very_many_delays_only_itself() {
+    let gate = closed_gate();
+    let probe = Probe::new({
+        let gate = Arc::clone(&gate);
+        move |call| {
+            let gate = Arc::clone(&gate);
+            async move {
+                match call.key.as_str() {
+                    "slow" => pass(gate).await,
+                    _ => Ok(()),
+                }
+            }
+        }
+    });
+    let (_engine, intake, log) = one_topic(Options::default().workers(2), probe);
+    for key in 0..500 {
+        let key = if key == 100 {
+            "slow".into()
+        } else {
+            format!("k{key}")
+        };
+        intake.try_submit(item(&key, 0)).expect("there is room");
+    }
+    until(|| log.finished().len() == 499).await;
+    open(&gate);
+    until(|| log.finished().len() == 500).await;
+}

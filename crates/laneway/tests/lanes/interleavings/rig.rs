@@ -299,19 +299,26 @@ impl Rig {
         let Next::Run { topic, lane, .. } = next else {
             return;
         };
+        self.is_taken(*topic, *lane);
         self.see(|ledger| {
-            let lanes = ledger.on_queue.entry(*topic).or_default();
-            let times = lanes.entry(lane.0).or_default();
-            assert!(*times > 0, "it was on the queue");
-            *times -= 1;
             let running = ledger.running.entry(*topic).or_default();
             *running += 1;
             assert!(*running <= self.workers, "more turns than workers");
         });
     }
 
+    fn is_taken(&self, topic: TopicId, lane: LaneId) {
+        self.see(|ledger| {
+            let lanes = ledger.on_queue.entry(topic).or_default();
+            let times = lanes.entry(lane.0).or_default();
+            assert!(*times > 0, "it was on the queue");
+            *times -= 1;
+        });
+    }
+
     /// As `worker::work`.
     fn work(&self, me: WorkerId) {
+        let mut stash = VecDeque::new();
         let mut next = {
             let mut ready = lock(&self.ready);
             let next = ready.next(me, false);
@@ -331,26 +338,45 @@ impl Rig {
                 }
                 Next::Run { topic, lane, wake } => {
                     self.wake(wake);
-                    let again = self.shards(topic).and_then(|shards| {
-                        let again = self.turn(topic, lane, &shards);
-                        again.then_some(lane)
-                    });
-                    next = self.next_after(me, topic, again);
+                    let mut again = Vec::new();
+                    let ahead = std::mem::take(&mut stash);
+                    for lane in std::iter::once(lane).chain(ahead) {
+                        if let Some(shards) = self.shards(topic)
+                            && self.turn(topic, lane, &shards)
+                        {
+                            again.push(lane);
+                        }
+                    }
+                    next = self.next_after(me, topic, again, &mut stash);
                 }
             }
         }
     }
 
     /// As `Crew::next_after`.
-    fn next_after(&self, me: WorkerId, topic: TopicId, again: Option<LaneId>) -> Next {
+    fn next_after(
+        &self,
+        me: WorkerId,
+        topic: TopicId,
+        again: Vec<LaneId>,
+        stash: &mut VecDeque<LaneId>,
+    ) -> Next {
         let mut ready = lock(&self.ready);
         self.see(|ledger| *ledger.running.entry(topic).or_default() -= 1);
-        if let Some(lane) = again {
-            self.is_queued(topic, lane);
+        for lane in &again {
+            self.is_queued(topic, *lane);
         }
         let wake = ready.turn_ended(topic, again);
         let next = ready.next(me, false);
         self.is_handed_out(&next);
+        if let Next::Run { topic: next, .. } = &next
+            && *next == topic
+        {
+            ready.take_ahead(topic, stash);
+            for lane in &*stash {
+                self.is_taken(topic, *lane);
+            }
+        }
         drop(ready);
         self.wake(wake);
         next

@@ -86,8 +86,13 @@ impl AtomicU64 {
         self.0.compare_exchange_weak(current, new, success, failure)
     }
 
-    pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+    pub(crate) fn store(&self, value: u64, order: Ordering) {
         scheduling_point();
-        self.0.fetch_sub(value, order)
+        self.0.store(value, order);
+    }
+
+    pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        scheduling_point();
+        self.0.fetch_add(value, order)
     }
 }
