@@ -14,6 +14,8 @@ pub mod testing;
 pub mod topic;
 pub mod trace;
 
+#[cfg(feature = "nats")]
+pub use broker::nats::{NatsConnection, NatsOptions, NatsOptionsError};
 pub use broker::{BrokerError, Lag, Start};
 pub use bus::{
     Bus, BusBuilder, Context, DeadLetters, Error, Event, EventBatchHandler, EventHandler,

@@ -82,6 +82,45 @@ impl Position {
         progress(self) < progress(other)
     }
 
+    /// What is done by either.
+    #[must_use]
+    pub fn merge(&self, other: &Self) -> Self {
+        let low = self.low.max(other.low);
+        let mut ranges: Vec<_> = self.done.iter().chain(&other.done).cloned().collect();
+        ranges.sort_unstable_by_key(|range| *range.start());
+        let mut merged = Self::at(low);
+        for range in ranges {
+            let (start, end) = (*range.start(), *range.end());
+            if end < merged.low {
+                continue;
+            }
+            if start <= merged.low {
+                merged.low = end.saturating_add(1);
+                continue;
+            }
+            match merged.done.last_mut() {
+                Some(last) if start <= last.end().saturating_add(1) => {
+                    *last = *last.start()..=end.max(*last.end());
+                }
+                _ => merged.done.push(start..=end),
+            }
+        }
+        merged
+    }
+
+    /// What is done of the offsets up to `last`: for a log that ends there, and will use the ones
+    /// after it for something else.
+    #[must_use]
+    pub fn up_to(mut self, last: u64) -> Self {
+        let end = last.saturating_add(1);
+        self.low = self.low.min(end);
+        self.done.retain(|range| *range.start() < end);
+        if let Some(range) = self.done.last_mut() {
+            *range = *range.start()..=*range.end().min(&last);
+        }
+        self
+    }
+
     /// The position in a few bytes: a version, `low`, and for each range its distance from the end
     /// of the one before and its length, as variable-length numbers.
     #[must_use]
@@ -358,6 +397,20 @@ mod tests {
         assert!(Position::decode(&[1, 0, 0xff, 0xff]).is_err());
     }
 
+    fn positions() -> impl Strategy<Value = Position> {
+        let done = prop::collection::vec(any::<bool>(), 0..60);
+        (0u64..20, done).prop_map(|(low, done)| {
+            let mut tracker = Tracker::resume(Position::at(low));
+            for (offset, _) in (low..).zip(&done) {
+                tracker.deliver(offset);
+            }
+            for (offset, _) in (low..).zip(&done).filter(|(_, done)| **done) {
+                tracker.done(offset);
+            }
+            tracker.position()
+        })
+    }
+
     proptest! {
         /// Against the obvious model: a set of delivered and a set of done offsets.
         #[test]
@@ -392,6 +445,30 @@ mod tests {
                 let read_back = Position::decode(&position.encode());
                 prop_assert_eq!(read_back, Ok(position));
             }
+        }
+
+        #[test]
+        fn merging_adds_up(one in positions(), other in positions()) {
+            let merged = one.merge(&other);
+            for offset in 0..80 {
+                let done = one.is_done(offset) || other.is_done(offset);
+                prop_assert_eq!(merged.is_done(offset), done, "{}", offset);
+            }
+            prop_assert_eq!(&merged, &other.merge(&one));
+            prop_assert_eq!(&merged, &merged.merge(&one));
+            prop_assert_eq!(Position::decode(&merged.encode()), Ok(merged.clone()));
+            let lowest = (0..100).find(|offset| !merged.is_done(*offset));
+            prop_assert_eq!(Some(merged.low()), lowest);
+        }
+
+        #[test]
+        fn what_is_beyond_the_end_is_not_done(position in positions(), last in 0u64..80) {
+            let cut = position.clone().up_to(last);
+            for offset in 0..80 {
+                let done = offset <= last && position.is_done(offset);
+                prop_assert_eq!(cut.is_done(offset), done, "{}", offset);
+            }
+            prop_assert_eq!(Position::decode(&cut.encode()), Ok(cut));
         }
 
         #[test]

@@ -22,3 +22,4 @@ impl Fixture for File {
 
 conformance::conformance!(File);
 conformance::conformance_across_reopening!(File);
+conformance::conformance_of_forgetting!(File);

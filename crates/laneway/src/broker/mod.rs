@@ -36,6 +36,8 @@ use crate::settle::Position;
 use crate::topic::{Growth, ReconcileError, Strategy, Topic, TopicName};
 
 pub(crate) mod embedded;
+#[cfg(feature = "nats")]
+pub(crate) mod nats;
 pub(crate) mod tenure;
 
 use tenure::Tenure;
@@ -113,6 +115,52 @@ pub enum BrokerError {
         /// The partition.
         partition: u32,
     },
+    /// The options for NATS cannot be meant.
+    #[cfg(feature = "nats")]
+    #[error(transparent)]
+    Nats(#[from] nats::NatsOptionsError),
+    /// A server did not do what it was asked, or could not be asked.
+    #[error("{doing} at {server} failed: {detail}")]
+    Server {
+        /// The servers.
+        server: String,
+        /// What was being done.
+        doing: &'static str,
+        /// What went wrong.
+        detail: String,
+    },
+    /// A record is larger than the server takes.
+    #[error(
+        "a record of {size} bytes is more than the {most} that the server takes: make it smaller, or raise max_payload there"
+    )]
+    TooLarge {
+        /// About how large it is.
+        size: usize,
+        /// The most that the server takes.
+        most: usize,
+    },
+    /// The topic is declared with something that this broker does not have.
+    #[error(
+        "topic {topic} is declared with {what}, which this broker does not have: declare {instead}"
+    )]
+    Unsupported {
+        /// The topic.
+        topic: TopicName,
+        /// What it is declared with.
+        what: String,
+        /// What there is.
+        instead: &'static str,
+    },
+    /// The topic is a stream that somebody else made.
+    #[error(
+        "topic {topic} is stream {stream}, which somebody else made: change it with their tools"
+    )]
+    Foreign {
+        /// The topic.
+        topic: TopicName,
+        /// The stream.
+        stream: String,
+    },
     /// The broker is closed.
     #[error("the bus is closed")]
     Closed,
@@ -140,8 +188,36 @@ pub struct Lag {
     pub oldest: Option<Duration>,
 }
 
+/// Where records are that were published together, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Offsets {
+    /// One after the other, from here on.
+    From(u64),
+    /// Each at its own place.
+    #[cfg_attr(
+        not(feature = "nats"),
+        expect(dead_code, reason = "the embedded brokers have dense offsets")
+    )]
+    Each(Vec<u64>),
+}
+
+impl Offsets {
+    /// Where the record at this place among them is.
+    pub(crate) fn at(&self, index: usize) -> u64 {
+        match self {
+            Self::From(first) => first + index as u64,
+            Self::Each(offsets) => offsets.get(index).copied().unwrap_or_default(),
+        }
+    }
+}
+
 /// A broker. See the [module](self) for what it must hold.
 pub(crate) trait Broker: Send + Sync + 'static {
+    /// Whether others read its records with tools of their own, and look for headers.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Creates, changes or checks a topic as the strategy says; answers it as it is then.
     fn declare<'a>(
         &'a self,
@@ -162,7 +238,7 @@ pub(crate) trait Broker: Send + Sync + 'static {
     /// Removes a topic, its records and the positions of its groups. Refused while a group reads it.
     fn delete<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>>;
 
-    /// Appends records to one partition, in order; answers the offset of the first.
+    /// Appends records to one partition, in order; answers where they are.
     ///
     /// A caller may give up. The records are then published or not; if they are, they are read like
     /// any others.
@@ -171,7 +247,7 @@ pub(crate) trait Broker: Send + Sync + 'static {
         topic: &'a TopicName,
         partition: u32,
         records: Vec<Record>,
-    ) -> BoxFuture<'a, Result<u64, BrokerError>>;
+    ) -> BoxFuture<'a, Result<Offsets, BrokerError>>;
 
     /// Reads a topic for a group, as one of its members. `start` counts for a group that has never
     /// read the topic; one that has starts at the oldest record in a partition that is new to it.

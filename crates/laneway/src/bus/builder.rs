@@ -12,7 +12,11 @@ use super::progress::Progress;
 use super::rate::{Limiter, RateLimit};
 use super::{Bus, Shared};
 use crate::broker::Broker;
+#[cfg(feature = "nats")]
+use crate::broker::BrokerError;
 use crate::broker::embedded::{Embedded, FileStore};
+#[cfg(feature = "nats")]
+use crate::broker::nats::{Nats, NatsOptions};
 use crate::lanes::{Engine, Options, StartError};
 use crate::topic::Strategy;
 
@@ -73,6 +77,11 @@ impl BusBuilder {
                 let store = FileStore::open(directory).await?;
                 Arc::new(Embedded::over(Arc::new(store)).await?)
             }
+            #[cfg(feature = "nats")]
+            Some(("nats", _)) => {
+                let options = NatsOptions::parse(url).map_err(BrokerError::from)?;
+                return self.open_nats(options).await;
+            }
             _ => {
                 return Err(Error::Address {
                     url: url.to_owned(),
@@ -80,6 +89,18 @@ impl BusBuilder {
             }
         };
         self.over(broker)
+    }
+
+    /// Opens the bus on NATS, set up by more than an address can say.
+    ///
+    /// # Errors
+    /// When the options make no sense, no server answers, or it does not do what it is asked.
+    #[cfg(feature = "nats")]
+    pub async fn open_nats(self, options: NatsOptions) -> Result<Bus, Error> {
+        // In a box: connecting is a large future, and every open would be as large.
+        let opening = Box::pin(Nats::open(options));
+        let broker = Patience(self.deadline).with("connecting", opening).await?;
+        self.over(Arc::new(broker))
     }
 
     pub(super) fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {

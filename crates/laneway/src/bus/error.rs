@@ -13,7 +13,7 @@ use crate::topic::{self, Kind, TopicName};
 #[non_exhaustive]
 pub enum Error {
     /// The address is not one that the bus knows.
-    #[error("{url:?} is not an address of a bus: give memory: or file:DIRECTORY")]
+    #[error("{url:?} is not an address of a bus: give memory:, file:DIRECTORY or nats://HOST:PORT")]
     Address {
         /// What was given.
         url: String,

@@ -130,7 +130,8 @@ impl fmt::Debug for Bus {
 }
 
 impl Bus {
-    /// Opens a bus: `memory:` (gone with the process) or `file:DIRECTORY` (on disk).
+    /// Opens a bus: `memory:` (gone with the process), `file:DIRECTORY` (on disk) or
+    /// `nats://HOST:PORT` (on NATS `JetStream`).
     ///
     /// # Errors
     /// When the address is unknown or the broker fails.

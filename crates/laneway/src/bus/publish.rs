@@ -8,6 +8,7 @@ use super::error::Error;
 use super::event::Outgoing;
 use super::shared::Known;
 use super::{Bus, Receipt};
+use crate::broker::Offsets;
 use crate::broker::embedded::now_ms;
 use crate::envelope::Envelope;
 use crate::headers::Headers;
@@ -29,7 +30,7 @@ impl Bus {
         let known = self.known(topic, Kind::Plain).await?;
         let partition = known.next_partition();
         let record = outgoing(message.into());
-        self.append(&known, partition, vec![record]).await
+        self.append_one(&known, partition, record).await
     }
 
     /// Publishes plain messages together, in one partition each, in turn.
@@ -62,8 +63,8 @@ impl Bus {
         let known = self.known(topic, Kind::Domain).await?;
         let key = envelope.aggregate_id().as_bytes();
         let partition = partition_of(key, known.topic.partitions());
-        self.append(&known, partition, vec![enveloped(envelope)])
-            .await
+        let record = self.enveloped(envelope);
+        self.append_one(&known, partition, record).await
     }
 
     /// Publishes domain events together; events of one aggregate keep their order. All are durable
@@ -82,10 +83,23 @@ impl Bus {
             .iter()
             .map(|envelope| {
                 let key = envelope.aggregate_id().as_bytes();
-                (partition_of(key, partitions), enveloped(envelope))
+                (partition_of(key, partitions), self.enveloped(envelope))
             })
             .collect();
         self.append_all(&known, records).await
+    }
+
+    async fn append_one(
+        &self,
+        known: &Known,
+        partition: u32,
+        record: Record,
+    ) -> Result<Receipt, Error> {
+        let (partition, offsets) = self.append(known, partition, vec![record]).await?;
+        Ok(Receipt {
+            partition,
+            offset: offsets.at(0),
+        })
     }
 
     async fn append(
@@ -93,7 +107,7 @@ impl Bus {
         known: &Known,
         partition: u32,
         records: Vec<Record>,
-    ) -> Result<Receipt, Error> {
+    ) -> Result<(u32, Offsets), Error> {
         if let Some(limiter) = &self.shared.limiter {
             let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
             let turns = async {
@@ -106,12 +120,9 @@ impl Bus {
         let begun = Instant::now();
         let name = known.topic.name();
         let publishing = self.shared.broker.publish(name, partition, records);
-        let offset = self.ask("publishing", publishing).await;
-        known.publishes.count(count, begun.elapsed(), &offset);
-        Ok(Receipt {
-            partition,
-            offset: offset?,
-        })
+        let offsets = self.ask("publishing", publishing).await;
+        known.publishes.count(count, begun.elapsed(), &offsets);
+        Ok((partition, offsets?))
     }
 
     /// Partitions go in parallel; within one the order is kept.
@@ -130,28 +141,34 @@ impl Bus {
             .zip(by_partition)
             .filter(|(_, records)| !records.is_empty())
             .map(|(partition, records)| self.append(known, partition, records));
-        let mut next = vec![0; count];
-        for receipt in futures_util::future::try_join_all(appending).await? {
-            next[receipt.partition as usize] = receipt.offset;
+        let mut offsets = vec![(Offsets::From(0), 0); count];
+        for (partition, of_partition) in futures_util::future::try_join_all(appending).await? {
+            offsets[partition as usize].0 = of_partition;
         }
         Ok(places
             .into_iter()
             .map(|partition| {
-                let next = &mut next[partition as usize];
-                let offset = *next;
+                let (of_partition, next) = &mut offsets[partition as usize];
+                let offset = of_partition.at(*next);
                 *next += 1;
                 Receipt { partition, offset }
             })
             .collect())
     }
-}
 
-fn enveloped(envelope: &Envelope) -> Record {
-    Record {
-        key: Some(SmolStr::new(envelope.aggregate_id().as_str())),
-        headers: traced(Headers::new()),
-        payload: envelope.encode(),
-        timestamp_ms: now_ms(),
+    fn enveloped(&self, envelope: &Envelope) -> Record {
+        // Inside one process nobody looks at a record but us, and we open it anyway.
+        let headers = if self.shared.broker.is_shared() {
+            Headers::of_envelope(envelope)
+        } else {
+            Headers::new()
+        };
+        Record {
+            key: Some(SmolStr::new(envelope.aggregate_id().as_str())),
+            headers: traced(headers),
+            payload: envelope.encode(),
+            timestamp_ms: now_ms(),
+        }
     }
 }
 

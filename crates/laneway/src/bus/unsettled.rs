@@ -71,7 +71,7 @@ impl Bus {
             .shared
             .broker
             .publish(topic.name(), partition, vec![record]);
-        let offset = self.ask("publishing", publishing).await?;
+        let offset = self.ask("publishing", publishing).await?.at(0);
         Ok(Receipt { partition, offset })
     }
 }

@@ -2,7 +2,8 @@
 //! broker.
 //!
 //! A broker passes if `conformance!(ItsFixture)` does. One whose records outlive the bus adds
-//! `conformance_across_reopening!(ItsFixture)`. To add a behaviour, write a function that takes a
+//! `conformance_across_reopening!(ItsFixture)`, and one that is alone with them
+//! `conformance_of_forgetting!(ItsFixture)`. To add a behaviour, write a function that takes a
 //! [`Fixture`] and add its name to the list below; it then holds for all of them.
 //!
 //! Behaviours use real time, since no broker but the one in memory keeps to a virtual clock. They
@@ -12,6 +13,8 @@ pub(crate) mod batches;
 pub(crate) mod closing;
 pub(crate) mod context;
 pub(crate) mod delivery;
+#[allow(dead_code, reason = "a server leaves these out")]
+pub(crate) mod forgetting;
 pub(crate) mod groups;
 pub(crate) mod health;
 pub(crate) mod kinds;
@@ -33,6 +36,11 @@ use laneway::{Bus, BusBuilder, Error};
 
 /// A broker under test. Each behaviour has one for itself.
 pub(crate) trait Fixture: Send + Sync + Sized + 'static {
+    /// Why it cannot be tested here, if something is missing.
+    fn missing() -> Option<String> {
+        None
+    }
+
     /// A place for topics and records, empty.
     fn new() -> Self;
 
@@ -61,6 +69,10 @@ macro_rules! behaviours {
         $(mod $module {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $behaviour() {
+                if let Some(why) = <crate::$fixture as crate::conformance::Fixture>::missing() {
+                    needs::skip!(why);
+                    return;
+                }
                 let behaviour = |at: crate::$fixture| async move {
                     crate::conformance::$module::$behaviour(&at).await;
                 };
@@ -199,7 +211,6 @@ macro_rules! conformance_across_reopening {
                 whatever_happens_and_crashes_no_key_skips_an_event
                 from_now_on_means_the_same_afterwards
                 epochs_go_on
-                messages_in_memory_are_gone
             }
         }
     };
@@ -209,3 +220,16 @@ macro_rules! conformance_across_reopening {
     reason = "a broker that keeps nothing leaves these out"
 )]
 pub(crate) use conformance_across_reopening;
+
+#[allow(unused_macros, reason = "a server leaves these out")]
+macro_rules! conformance_of_forgetting {
+    ($fixture:ident) => {
+        crate::conformance::behaviours! { $fixture:
+            forgetting {
+                messages_in_memory_are_gone
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "a server leaves these out")]
+pub(crate) use conformance_of_forgetting;

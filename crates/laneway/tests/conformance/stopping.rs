@@ -3,7 +3,9 @@
 use laneway::{Bus, Exhausted, State, Subscription, testing};
 
 use super::Fixture;
-use super::support::{Log, SOON, attempts, declare, eventually, fail_if, number, publish, settled};
+use super::support::{
+    Log, SOON, attempts, declare, event, eventually, fail_if, number, publish, settled,
+};
 
 async fn stopping(bus: &Bus, log: &Log, fails: bool) -> Subscription {
     let seen = log.clone();
@@ -41,10 +43,14 @@ pub(crate) async fn a_subscription_stops_with_nothing_settled_and_tells_why<F: F
     declare(&bus, "orders", 1).await;
     let (log, other) = (Log::default(), other(&bus).await);
     let orders = stopping(&bus, &log, true).await;
-    publish(&bus, "orders", "a", 0..6).await;
+    publish(&bus, "orders", "a", 0..3).await;
+    let failing = bus.publish_envelope("orders", &event("a", 3)).await;
+    let failing = failing.expect("published");
+    publish(&bus, "orders", "a", 4..6).await;
     let reason = orders.stopped().await;
     assert!(reason.contains("this cannot be"), "{reason}");
-    assert!(reason.contains("offset 3"), "{reason}");
+    let place = format!("offset {} ", failing.offset);
+    assert!(reason.contains(&place), "{reason}");
     assert_eq!(orders.state(), State::Stopped(reason.clone()));
     eventually("the group is let go", async || {
         bus.backlog("orders", "careful").await.expect("there")[0].records == 3

@@ -77,6 +77,7 @@ fn config(name: &str, port: u16, sync: NatsSync, folder: &Path) -> String {
         "\
 server_name: {name}
 listen: 127.0.0.1:{port}
+max_payload: 8388608
 jetstream {{
   store_dir: {store:?}
   {sync}

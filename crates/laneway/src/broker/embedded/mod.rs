@@ -38,7 +38,7 @@ use self::finish::Finish;
 use self::member::{LogClaim, OnlyMember, Place};
 use self::memory::MemoryStore;
 use super::tenure::Tenure;
-use super::{BoxFuture, Broker, BrokerError, Claim, Lag, Member, Start};
+use super::{BoxFuture, Broker, BrokerError, Claim, Lag, Member, Offsets, Start};
 use crate::record::{Delivered, Record};
 use crate::settle::Position;
 use crate::topic::{Decision, Growth, Storage, Strategy, Topic, TopicName, reconcile};
@@ -339,10 +339,11 @@ impl Broker for Embedded {
         topic: &'a TopicName,
         partition: u32,
         records: Vec<Record>,
-    ) -> BoxFuture<'a, Result<u64, BrokerError>> {
+    ) -> BoxFuture<'a, Result<Offsets, BrokerError>> {
         Box::pin(async move {
             let partition = self.inner.partition(topic, partition).await?;
-            Finish::new(partition.append(records)).await
+            let first = Finish::new(partition.append(records)).await?;
+            Ok(Offsets::From(first))
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::broker::embedded::Embedded;
 use crate::broker::tenure::Tenure;
-use crate::broker::{BoxFuture, Broker, BrokerError, Claim, Lag, Member, Reader, Start};
+use crate::broker::{BoxFuture, Broker, BrokerError, Claim, Lag, Member, Offsets, Reader, Start};
 use crate::record::{Delivered, Record};
 use crate::settle::Position;
 use crate::topic::{Growth, Strategy, Topic, TopicName};
@@ -138,7 +138,7 @@ impl Broker for Troubled {
         topic: &'a TopicName,
         partition: u32,
         records: Vec<Record>,
-    ) -> BoxFuture<'a, Result<u64, BrokerError>> {
+    ) -> BoxFuture<'a, Result<Offsets, BrokerError>> {
         if topic.reserved().is_some() && self.has(Trouble::Letters) {
             return Box::pin(async { Err(trouble("publishing")) });
         }

@@ -1,0 +1,283 @@
+//! What groups have settled: read, added to, counted.
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, ReplayPolicy, pull};
+use async_nats::jetstream::stream::RawMessageErrorKind;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bucket::Unchanged;
+use super::message::record_of;
+use super::names;
+use super::record::GroupRecord;
+use super::server::Server;
+use super::topics::Place;
+use crate::broker::embedded::now_ms;
+use crate::broker::{BrokerError, Lag};
+use crate::record::Delivered;
+use crate::settle::Position;
+use crate::topic::TopicName;
+
+/// How many requests are under way at once.
+pub(super) const AT_ONCE: usize = 32;
+
+/// A consumer that only counts is gone after this long if we could not remove it.
+const COUNTER_GONE_AFTER: Duration = Duration::from_secs(10);
+
+/// How many to look at at once when counting.
+const COUNTED_AT_ONCE: usize = 1000;
+
+/// Others change it at the same time, and each time one of them gets through.
+const TRIES: usize = 100;
+
+impl Server {
+    /// What is kept of a group in a partition, with its revision.
+    pub(super) async fn group_record(
+        &self,
+        place: &Place,
+        group: &str,
+        partition: u32,
+    ) -> Result<(Option<GroupRecord>, u64), BrokerError> {
+        let key = names::position_key(place.topic.name(), group, partition);
+        let entry = self.groups.read(&key).await;
+        let entry = entry.map_err(|trouble| self.trouble(trouble))?;
+        let Some(value) = entry.value else {
+            return Ok((None, entry.revision));
+        };
+        let record = GroupRecord::decode(&value).map_err(|detail| BrokerError::Damaged {
+            what: format!("entry {key}"),
+            detail,
+        })?;
+        Ok((Some(record), entry.revision))
+    }
+
+    pub(super) async fn position(
+        &self,
+        topic: &TopicName,
+        partition: u32,
+        group: &str,
+    ) -> Result<Option<Position>, BrokerError> {
+        let place = self.place_now(topic).await?;
+        let (record, _) = self.group_record(&place, group, partition).await?;
+        Ok(record
+            .filter(|record| record.born == place.born)
+            .map(|record| record.position))
+    }
+
+    /// Adds to what a group has settled that nobody joins.
+    pub(super) async fn settle(
+        &self,
+        topic: &TopicName,
+        partition: u32,
+        group: &str,
+        position: Position,
+    ) -> Result<(), BrokerError> {
+        let place = self.place_now(topic).await?;
+        let key = names::position_key(topic, group, partition);
+        for _ in 0..TRIES {
+            let (record, revision) = self.group_record(&place, group, partition).await?;
+            let before = record.filter(|record| record.born == place.born);
+            let merged = match &before {
+                Some(record) => record.position.merge(&position),
+                None => position.clone(),
+            };
+            if before
+                .as_ref()
+                .is_some_and(|record| record.position == merged)
+            {
+                return Ok(());
+            }
+            let record = GroupRecord {
+                owner: None,
+                epoch: before.map_or(0, |record| record.epoch),
+                born: place.born,
+                position: merged,
+            };
+            match self.groups.write(&key, record.encode(), revision).await {
+                Ok(_) => return Ok(()),
+                Err(Unchanged::Conflict) => {}
+                Err(Unchanged::Unknown(trouble)) => return Err(self.trouble(trouble)),
+            }
+        }
+        Err(self.failed("settling", "others change it all the time"))
+    }
+
+    /// Reads records from the one server that has the last word: on a copy one may be missing that
+    /// was read before.
+    pub(super) async fn peek(
+        &self,
+        topic: &TopicName,
+        partition: u32,
+        from: u64,
+        most: usize,
+    ) -> Result<Vec<Delivered>, BrokerError> {
+        let place = self.place(topic).await?;
+        let subject = place.subject(partition);
+        let stream = self.stream(&place).await?;
+        let mut records = Vec::new();
+        let mut next = from.max(1);
+        while records.len() < most {
+            match stream
+                .get_first_raw_message_by_subject(&subject, next)
+                .await
+            {
+                Ok(message) => {
+                    next = message.sequence + 1;
+                    let at_ms = millis(message.time.unix_timestamp_nanos());
+                    let record = record_of(Some(&message.headers), message.payload, at_ms);
+                    records.push(Delivered {
+                        offset: message.sequence,
+                        record: Arc::new(record),
+                    });
+                }
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => break,
+                Err(error) => {
+                    // It may be gone altogether.
+                    self.place_now(topic).await?;
+                    return Err(self.failed("reading a message", error));
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    pub(super) async fn lag(
+        &self,
+        topic: &TopicName,
+        group: &str,
+    ) -> Result<Vec<Lag>, BrokerError> {
+        let place = self.place_now(topic).await?;
+        let place = &place;
+        let stream = self.stream(place).await?;
+        // Which partitions have anything at all, in one question.
+        let trouble = |error| self.failed("counting messages", error);
+        let subjects = stream.info_with_subjects(place.subjects()).await;
+        let subjects: Vec<(String, usize)> = subjects
+            .map_err(trouble)?
+            .try_collect()
+            .await
+            .map_err(trouble)?;
+        let lags = place.topic.partitions().iter().map(|partition| {
+            let subject = place.subject(partition);
+            let is_empty = !subjects
+                .iter()
+                .any(|(known, count)| *known == subject && *count > 0);
+            async move {
+                if is_empty {
+                    return Ok(Lag {
+                        partition,
+                        records: 0,
+                        oldest: None,
+                    });
+                }
+                self.lag_of(place, group, partition).await
+            }
+        });
+        stream::iter(lags).buffered(AT_ONCE).try_collect().await
+    }
+
+    async fn lag_of(&self, place: &Place, group: &str, partition: u32) -> Result<Lag, BrokerError> {
+        let (record, _) = self.group_record(place, group, partition).await?;
+        let position = record
+            .filter(|record| record.born == place.born)
+            .map_or_else(|| Position::at(0), |record| record.position);
+        let subject = place.subject(partition);
+        let stream = self.stream(place).await?;
+        let nothing = Lag {
+            partition,
+            records: 0,
+            oldest: None,
+        };
+        // The usual case, for the price of one question.
+        match stream.get_last_raw_message_by_subject(&subject).await {
+            Ok(last) if last.sequence < position.low() => return Ok(nothing),
+            Ok(_) => {}
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
+                return Ok(nothing);
+            }
+            Err(error) => return Err(self.failed("counting messages", error)),
+        }
+        let config = reading(subject, position.low(), COUNTER_GONE_AFTER, true);
+        let consumer = stream.create_consumer(config).await;
+        let consumer = consumer.map_err(|error| self.failed("counting messages", error))?;
+        let counted = self.count(&consumer, &position, partition).await;
+        let name = &consumer.cached_info().name;
+        // If it stays, it goes away by itself.
+        let _ = stream.delete_consumer(name).await;
+        counted
+    }
+
+    /// Counts what is not settled. What is done above the low-water mark is looked at one by one:
+    /// the numbers between the ends of a range belong to other partitions, too.
+    async fn count(
+        &self,
+        consumer: &async_nats::jetstream::consumer::PullConsumer,
+        position: &Position,
+        partition: u32,
+    ) -> Result<Lag, BrokerError> {
+        let trouble = |error: String| self.failed("counting messages", error);
+        let mut unsettled = consumer.cached_info().num_pending;
+        let mut left = unsettled;
+        let last_done = position.done_above().last().map_or(0, |range| *range.end());
+        let at_once = if last_done == 0 { 1 } else { COUNTED_AT_ONCE };
+        let mut oldest = None;
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(at_once).min(at_once);
+            let some = consumer.fetch().max_messages(most).messages().await;
+            let mut some = some.map_err(|error| trouble(error.to_string()))?;
+            let mut got = false;
+            let mut sequence = 0;
+            while let Some(message) = some.next().await {
+                let message = message.map_err(|error| trouble(error.to_string()))?;
+                let info = message.info().map_err(|error| trouble(error.to_string()))?;
+                got = true;
+                left = left.saturating_sub(1);
+                sequence = info.stream_sequence;
+                if position.is_done(sequence) {
+                    unsettled = unsettled.saturating_sub(1);
+                } else if oldest.is_none() {
+                    oldest = Some(age(millis(info.published.unix_timestamp_nanos())));
+                }
+            }
+            if !got || (sequence >= last_done && oldest.is_some()) {
+                break;
+            }
+        }
+        Ok(Lag {
+            partition,
+            records: unsettled,
+            oldest: oldest.filter(|_| unsettled > 0),
+        })
+    }
+}
+
+/// A consumer that reads a partition from a sequence on, in order, and keeps nothing on the server.
+pub(super) fn reading(
+    subject: String,
+    from: u64,
+    gone_after: Duration,
+    headers_only: bool,
+) -> pull::Config {
+    pull::Config {
+        filter_subject: subject,
+        deliver_policy: DeliverPolicy::ByStartSequence {
+            start_sequence: from.max(1),
+        },
+        ack_policy: AckPolicy::None,
+        replay_policy: ReplayPolicy::Instant,
+        inactive_threshold: gone_after,
+        memory_storage: true,
+        num_replicas: 1,
+        headers_only,
+        ..pull::Config::default()
+    }
+}
+
+pub(super) fn millis(nanos: i128) -> i64 {
+    i64::try_from(nanos / 1_000_000).unwrap_or_default()
+}
+
+fn age(at_ms: i64) -> Duration {
+    let age = now_ms().saturating_sub(at_ms);
+    Duration::from_millis(u64::try_from(age).unwrap_or(0))
+}

@@ -1,0 +1,179 @@
+//! The broker on NATS `JetStream`, `nats://…`.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `options`, `url` | how it is set up |
+//! | `connect` | the connection |
+//! | `names` | what things are called on the server |
+//! | `server` | what all parts share; topics |
+//! | `topics` | a topic as a stream |
+//! | `message` | a record as a message |
+//! | `publish` | publishing |
+//! | `bucket` | entries that are changed by compare-and-set |
+//! | `record` | what is kept of a group in a partition |
+//! | `ledger` | what groups have settled, and how far they are behind |
+//! | `member`, `share` | members of a group, and who gets what |
+//! | `claim`, `reader` | a partition that is ours |
+//!
+//! A topic is a stream, a partition is a subject of it, an offset is a sequence of the stream. Nothing
+//! is acknowledged to the server: see [`member`] and [`record`] for why order survives all the same.
+
+mod bucket;
+mod claim;
+mod connect;
+mod error;
+mod ledger;
+mod member;
+mod message;
+mod names;
+mod options;
+mod publish;
+mod reader;
+mod record;
+mod server;
+mod share;
+mod topics;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::connection::State;
+use tokio::time::timeout;
+
+pub use self::options::{NatsConnection, NatsOptions, NatsOptionsError};
+
+use self::member::GroupMember;
+use self::server::Server;
+use super::{BoxFuture, Broker, BrokerError, Lag, Member, Offsets, Start};
+use crate::record::{Delivered, Record};
+use crate::settle::Position;
+use crate::topic::{Growth, Strategy, Topic, TopicName};
+
+/// What was written and not sent gets this long when the bus is closed.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
+
+/// A broker on a server, or on several of them.
+pub(crate) struct Nats(Arc<Server>);
+
+impl Nats {
+    pub(crate) async fn open(options: NatsOptions) -> Result<Self, BrokerError> {
+        Ok(Self(Arc::new(Server::open(options).await?)))
+    }
+}
+
+impl Broker for Nats {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn declare<'a>(
+        &'a self,
+        topic: &'a Topic,
+        strategy: Strategy,
+        growth: Growth,
+    ) -> BoxFuture<'a, Result<Topic, BrokerError>> {
+        Box::pin(self.0.declare(topic, strategy, growth))
+    }
+
+    fn describe<'a>(
+        &'a self,
+        topic: &'a TopicName,
+    ) -> BoxFuture<'a, Result<Option<Topic>, BrokerError>> {
+        Box::pin(async move {
+            let place = self.0.find(topic).await?;
+            Ok(place.map(|place| place.topic.clone()))
+        })
+    }
+
+    fn topics(&self) -> BoxFuture<'_, Result<Vec<Topic>, BrokerError>> {
+        Box::pin(self.0.topics())
+    }
+
+    fn delete<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>> {
+        Box::pin(self.0.delete(topic))
+    }
+
+    fn publish<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        records: Vec<Record>,
+    ) -> BoxFuture<'a, Result<Offsets, BrokerError>> {
+        Box::pin(async move {
+            let sequences = self.0.publish(topic, partition, records).await?;
+            Ok(Offsets::Each(sequences))
+        })
+    }
+
+    fn join<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        group: &'a str,
+        start: Start,
+    ) -> BoxFuture<'a, Result<Box<dyn Member>, BrokerError>> {
+        Box::pin(async move {
+            let member = GroupMember::join(self.0.clone(), topic, group, start).await?;
+            Ok(Box::new(member) as Box<dyn Member>)
+        })
+    }
+
+    fn position<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Position>, BrokerError>> {
+        Box::pin(self.0.position(topic, partition, group))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        group: &'a str,
+        position: Position,
+    ) -> BoxFuture<'a, Result<(), BrokerError>> {
+        Box::pin(self.0.settle(topic, partition, group, position))
+    }
+
+    fn peek<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        from: u64,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<Delivered>, BrokerError>> {
+        Box::pin(self.0.peek(topic, partition, from, most))
+    }
+
+    fn lag<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Lag>, BrokerError>> {
+        Box::pin(self.0.lag(topic, group))
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.check_open()?;
+            if self.0.client.connection_state() != State::Connected {
+                return Err(self.0.failed("connecting", "there is no connection"));
+            }
+            let asked = self.0.context.query_account().await;
+            asked
+                .map(drop)
+                .map_err(|error| self.0.failed("asking for the account", error))
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.close();
+            let _ = timeout(FLUSH_WITHIN, self.0.client.flush()).await;
+            let _ = self.0.client.drain().await;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! What things are called on the server.
+//!
+//! A topic name may hold any visible character, dots and wildcards among them. On the server it is
+//! one token that holds none: letters, digits, `-` and `_` stand for themselves, everything else is
+//! `=` and two hexadecimal digits. So no two topics share a subject, whatever they are called.
+
+use std::fmt::Write;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::topic::TopicName;
+
+/// Names of streams are names of directories, which are at most 255 bytes long. This leaves room for
+/// the namespace.
+const LONGEST_TOKEN: usize = 200;
+
+/// What is kept of a token that is too long, before the hash of all of it.
+const KEPT: usize = 160;
+
+/// The names of one namespace: several buses can live on one server and know nothing of each other.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    namespace: String,
+}
+
+impl Names {
+    pub(super) fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    /// Letters of one case, digits and `_`: so that nothing in it can be taken for what comes after
+    /// it, nor for the streams that the server itself names.
+    pub(super) fn is_namespace(name: &str) -> bool {
+        (1..=32).contains(&name.len())
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    }
+
+    /// The stream of a topic.
+    pub(super) fn stream(&self, topic: &TopicName) -> String {
+        format!("{}-{}", self.namespace, token(topic.as_str()))
+    }
+
+    /// Whether a stream of this name belongs to the namespace.
+    pub(super) fn has_stream(&self, stream: &str) -> bool {
+        stream
+            .strip_prefix(&self.namespace)
+            .is_some_and(|rest| rest.starts_with('-'))
+    }
+
+    /// What the subjects of a topic begin with; the partition follows.
+    pub(super) fn subject_prefix(&self, topic: &TopicName) -> String {
+        format!("{}.{}.", self.namespace, token(topic.as_str()))
+    }
+
+    /// The bucket with what groups have settled.
+    pub(super) fn groups_bucket(&self) -> String {
+        format!("{}-groups", self.namespace)
+    }
+
+    /// The bucket in which members of groups say that they are there.
+    pub(super) fn members_bucket(&self) -> String {
+        format!("{}-members", self.namespace)
+    }
+}
+
+/// The key of a topic that the server forgets when it restarts.
+pub(super) fn topic_key(topic: &TopicName) -> String {
+    token(topic.as_str())
+}
+
+/// The key of what a group has settled in a partition.
+pub(super) fn position_key(topic: &TopicName, group: &str, partition: u32) -> String {
+    format!("{}.{}.{partition}", token(topic.as_str()), token(group))
+}
+
+/// The key of a member of a group.
+pub(super) fn member_key(topic: &TopicName, group: &str, member: &str) -> String {
+    format!("{}.{}.{member}", token(topic.as_str()), token(group))
+}
+
+/// All members of a group, as a pattern.
+pub(super) fn members_of_group(topic: &TopicName, group: &str) -> String {
+    member_key(topic, group, "*")
+}
+
+/// Everything in a bucket that belongs to a topic, as a pattern.
+pub(super) fn all_of_topic(topic: &TopicName) -> String {
+    format!("{}.>", token(topic.as_str()))
+}
+
+/// A name as one token of a subject, of a key and of the name of a stream.
+fn token(name: &str) -> String {
+    let mut token = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+            token.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(token, "={byte:02X}");
+        }
+    }
+    if token.len() > LONGEST_TOKEN {
+        // No shorter token is of this form: in them `=` is followed by two digits.
+        token.truncate(KEPT);
+        let _ = write!(token, "=={:032x}", xxh3_128(name.as_bytes()));
+    }
+    token
+}
+
+/// Whether messages can be published to a topic as it is called: it is a subject without wildcards.
+pub(super) fn is_subject(topic: &str) -> bool {
+    topic
+        .split('.')
+        .all(|token| !token.is_empty() && !token.contains(['*', '>']))
+        && !topic.starts_with('$')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn topic(name: &str) -> TopicName {
+        TopicName::new(name).expect("a name")
+    }
+
+    #[test]
+    fn plain_names_are_readable() {
+        let names = Names::new("laneway");
+        let orders = topic("shop.orders");
+        assert_eq!(names.stream(&orders), "laneway-shop=2Eorders");
+        assert_eq!(names.subject_prefix(&orders), "laneway.shop=2Eorders.");
+        assert_eq!(
+            position_key(&orders, "billing", 7),
+            "shop=2Eorders.billing.7"
+        );
+        assert!(names.has_stream("laneway-x") && !names.has_stream("laneway2-x"));
+    }
+
+    #[test]
+    fn namespaces_are_simple_words() {
+        for good in ["laneway", "test_42", "x"] {
+            assert!(Names::is_namespace(good), "{good}");
+        }
+        for bad in ["", "a-b", "a.b", "KV_x", "ü", &"x".repeat(33)] {
+            assert!(!Names::is_namespace(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_plain_subjects_can_be_published_to() {
+        assert!(is_subject("orders") && is_subject("shop.orders"));
+        for name in ["a.*", ">", "a..b", ".a", "$JS.API", "a*b"] {
+            assert!(!is_subject(name), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_are_safe_short_and_tell_names_apart(
+            names in prop::collection::hash_set("[!-~]{1,255}", 2..20)
+        ) {
+            let mut seen = HashMap::new();
+            for name in names {
+                let token = token(&name);
+                prop_assert!(token.len() <= LONGEST_TOKEN);
+                let safe = |c: char| c.is_ascii_alphanumeric() || "-_=".contains(c);
+                prop_assert!(token.chars().all(safe), "{}", token);
+                let before = seen.insert(token, name.clone());
+                prop_assert_eq!(before, None, "as {}", name);
+            }
+        }
+    }
+}

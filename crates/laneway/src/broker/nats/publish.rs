@@ -1,0 +1,148 @@
+//! Publishing: resolved when the server has it, never before.
+
+use std::time::Duration;
+
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+
+use super::message;
+use super::server::Server;
+use super::topics::Place;
+use crate::broker::BrokerError;
+use crate::record::Record;
+use crate::topic::TopicName;
+
+/// After the connection was renewed an answer on the old one comes soon, or not at all.
+const LATE_ANSWER: Duration = Duration::from_millis(500);
+
+/// Between two tries to publish an event that the server recognises.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
+impl Server {
+    /// Publishes records to one partition; answers their sequences.
+    ///
+    /// One connection keeps their order. If it breaks in between, what was sent on the old one may be
+    /// missing while what was sent on the new one is there; then this is an error.
+    pub(super) async fn publish(
+        &self,
+        topic: &TopicName,
+        partition: u32,
+        records: Vec<Record>,
+    ) -> Result<Vec<u64>, BrokerError> {
+        let place = self.place(topic).await?;
+        if partition >= place.topic.partitions().get() {
+            return Err(BrokerError::UnknownTopic(topic.clone()));
+        }
+        let knows_duplicates = place.knows_duplicates() && !self.options.duplicate_window.is_zero();
+        let subject = place.subject(partition);
+        if let [record] = &records[..] {
+            let id = knows_duplicates
+                .then(|| message::message_id(record))
+                .flatten();
+            let sequence = self.publish_one(&place, &subject, record, id).await?;
+            return Ok(vec![sequence]);
+        }
+        let number = self.link.number();
+        let mut answers = Vec::with_capacity(records.len());
+        for record in &records {
+            let id = knows_duplicates
+                .then(|| message::message_id(record))
+                .flatten();
+            let sent = self.send(&subject, record, id).await;
+            answers.push(sent.map_err(|error| (self.refused(record, &error), error)));
+        }
+        let mut sequences = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let sent = match answer {
+                Ok(sent) => sent,
+                Err((refused, _)) => return Err(refused),
+            };
+            match self.answer(sent, number).await {
+                Ok(sequence) => sequences.push(sequence),
+                Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {
+                    self.place_now(topic).await?;
+                    return Err(self.failed("publishing", error));
+                }
+                Err(error) => return Err(self.failed("publishing", error)),
+            }
+        }
+        Ok(sequences)
+    }
+
+    /// Publishes one record. One that the server recognises is sent again until it has it, since that
+    /// can do no harm; the caller decides how long that may take.
+    async fn publish_one(
+        &self,
+        place: &Place,
+        subject: &str,
+        record: &Record,
+        id: Option<&str>,
+    ) -> Result<u64, BrokerError> {
+        let mut found_again = false;
+        loop {
+            let number = self.link.number();
+            let sent = self.send(subject, record, id).await;
+            let error = match sent {
+                Ok(sent) => match self.answer(sent, number).await {
+                    Ok(sequence) => return Ok(sequence),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            let again = match error.kind() {
+                PublishErrorKind::StreamNotFound => {
+                    // It is gone, or the server is not ready: this tells which, and makes topics in
+                    // memory anew that a restart took.
+                    self.place_now(place.topic.name()).await?;
+                    !std::mem::replace(&mut found_again, true) || id.is_some()
+                }
+                PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => id.is_some(),
+                _ => false,
+            };
+            if !again {
+                return Err(self.refused(record, &error));
+            }
+            tokio::time::sleep(TRY_AGAIN).await;
+            self.check_open()?;
+        }
+    }
+
+    async fn send(
+        &self,
+        subject: &str,
+        record: &Record,
+        id: Option<&str>,
+    ) -> Result<PublishAckFuture, PublishError> {
+        let headers = message::headers_of(record, id);
+        let mut message = PublishMessage::build().payload(record.payload.clone());
+        if !headers.is_empty() {
+            message = message.headers(headers);
+        }
+        self.context.send_publish(subject.to_owned(), message).await
+    }
+
+    /// Waits for the answer to what was sent on a connection.
+    async fn answer(&self, sent: PublishAckFuture, number: u64) -> Result<u64, PublishError> {
+        let mut link = self.link.clone();
+        let late = async {
+            link.renewed_since(number).await;
+            tokio::time::sleep(LATE_ANSWER).await;
+        };
+        tokio::select! {
+            biased;
+            // A duplicate is there as well, at the place that the answer says.
+            answer = sent => answer.map(|answer| answer.sequence),
+            () = late => Err(PublishError::new(PublishErrorKind::TimedOut)),
+        }
+    }
+
+    fn refused(&self, record: &Record, error: &PublishError) -> BrokerError {
+        match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => BrokerError::TooLarge {
+                size: record.size(),
+                most: self.client.max_payload(),
+            },
+            _ => self.failed("publishing", error),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Topics as streams.
+//!
+//! A topic is a stream; what it was declared to be is kept with the stream, so that everybody sees
+//! the same. What can be changed behind our back (by the server's own tools) is taken from the stream
+//! itself.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{
+    Compression as StreamCompression, Config, Info, RetentionPolicy, StorageType,
+};
+
+use super::names::Names;
+use super::options::NatsOptions;
+use crate::topic::{
+    Compression, Difference, Kind, Partitions, Retention, Storage, Topic, TopicName,
+};
+
+/// Where a stream says what topic it is.
+const DECLARATION: &str = "laneway-topic";
+
+/// A topic, and where it is on the server.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) topic: Topic,
+    pub(super) stream: String,
+    /// When the stream was made, in nanoseconds since 1970.
+    pub(super) born: i64,
+    /// Whether somebody else made the stream: then it is one partition, whose subject is the topic.
+    pub(super) is_foreign: bool,
+    subject_prefix: String,
+}
+
+impl Place {
+    /// The topic that a stream is, if it is one of ours.
+    pub(super) fn of_ours(info: &Info, names: &Names) -> Option<Self> {
+        if !names.has_stream(&info.config.name) {
+            return None;
+        }
+        let declared = info.config.metadata.get(DECLARATION)?;
+        let topic: Topic = serde_json::from_str(declared).ok()?;
+        let topic = as_it_is(topic, &info.config);
+        Some(Self {
+            subject_prefix: names.subject_prefix(topic.name()),
+            topic,
+            stream: info.config.name.clone(),
+            born: born(info),
+            is_foreign: false,
+        })
+    }
+
+    /// The topic that a stream is that somebody else made.
+    pub(super) fn of_foreign(name: &TopicName, info: &Info) -> Option<Self> {
+        if info.config.metadata.contains_key(DECLARATION) {
+            return None;
+        }
+        let storage = storage(info.config.storage);
+        let builder = match storage {
+            Storage::File => Topic::domain(name.as_str()),
+            Storage::Memory => Topic::plain(name.as_str()),
+        };
+        let topic = builder
+            .partitions(Partitions::ONE.get())
+            .retention(retention(&info.config))
+            .build()
+            .ok()?;
+        Some(Self {
+            topic,
+            stream: info.config.name.clone(),
+            born: born(info),
+            is_foreign: true,
+            subject_prefix: String::new(),
+        })
+    }
+
+    /// The subject of a partition.
+    pub(super) fn subject(&self, partition: u32) -> String {
+        if self.is_foreign {
+            self.topic.name().as_str().to_owned()
+        } else {
+            format!("{}{partition}", self.subject_prefix)
+        }
+    }
+
+    /// All subjects, as a pattern.
+    pub(super) fn subjects(&self) -> String {
+        if self.is_foreign {
+            self.topic.name().as_str().to_owned()
+        } else {
+            format!("{}*", self.subject_prefix)
+        }
+    }
+
+    /// Whether events that are published twice are told apart by their ids.
+    pub(super) fn knows_duplicates(&self) -> bool {
+        self.topic.kind() == Kind::Domain
+    }
+}
+
+/// When a stream was made.
+pub(super) fn born(info: &Info) -> i64 {
+    i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default()
+}
+
+/// The stream that a topic is to be.
+pub(super) fn config(topic: &Topic, names: &Names, options: &NatsOptions) -> Config {
+    let retention = topic.retention();
+    let limit =
+        |limit: Option<u64>| limit.map_or(-1, |most| i64::try_from(most).unwrap_or(i64::MAX));
+    let replicas = topic.replicas().unwrap_or(options.replicas);
+    let declaration = serde_json::to_string(topic).unwrap_or_default();
+    let max_age = retention.max_age().unwrap_or_default();
+    Config {
+        name: names.stream(topic.name()),
+        description: Some(format!("laneway topic {}", topic.name())),
+        subjects: vec![format!("{}*", names.subject_prefix(topic.name()))],
+        storage: match topic.storage() {
+            Storage::File => StorageType::File,
+            Storage::Memory => StorageType::Memory,
+        },
+        retention: RetentionPolicy::Limits,
+        max_age,
+        max_bytes: limit(retention.max_bytes()),
+        max_messages: limit(retention.max_count()),
+        max_messages_per_subject: -1,
+        max_consumers: -1,
+        num_replicas: usize::from(replicas),
+        duplicate_window: duplicate_window(options.duplicate_window, max_age),
+        allow_direct: true,
+        compression: topic.compression().map(|compression| match compression {
+            Compression::S2 => StreamCompression::S2,
+            _ => StreamCompression::None,
+        }),
+        metadata: HashMap::from([(DECLARATION.to_owned(), declaration)]),
+        ..Config::default()
+    }
+}
+
+/// The server will not know ids for longer than it keeps messages; nothing means its own default.
+fn duplicate_window(wanted: Duration, max_age: Duration) -> Duration {
+    let least = Duration::from_millis(100);
+    match max_age {
+        Duration::ZERO => wanted.max(least),
+        age => wanted.clamp(least.min(age), age),
+    }
+}
+
+/// A declared topic as its stream is: what can be changed may not be what it was.
+fn as_it_is(topic: Topic, config: &Config) -> Topic {
+    let mut differences = vec![
+        Difference::Storage {
+            declared: storage(config.storage),
+            existing: topic.storage(),
+        },
+        Difference::Retention {
+            declared: retention(config),
+            existing: topic.retention(),
+        },
+    ];
+    if let (Some(_), Ok(replicas)) = (topic.replicas(), u8::try_from(config.num_replicas)) {
+        differences.push(Difference::Replicas {
+            declared: replicas,
+            existing: topic.replicas(),
+        });
+    }
+    topic.updated(&differences)
+}
+
+fn storage(storage: StorageType) -> Storage {
+    match storage {
+        StorageType::File => Storage::File,
+        StorageType::Memory => Storage::Memory,
+    }
+}
+
+fn retention(config: &Config) -> Retention {
+    let mut retention = Retention::FOREVER;
+    if config.max_age > Duration::ZERO {
+        retention = retention.age(config.max_age);
+    }
+    let limit = |most: i64| u64::try_from(most).ok().filter(|most| *most > 0);
+    if let Some(bytes) = limit(config.max_bytes) {
+        retention = retention.bytes(bytes);
+    }
+    if let Some(count) = limit(config.max_messages) {
+        retention = retention.count(count);
+    }
+    retention
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> NatsOptions {
+        NatsOptions::new(["localhost:4222"])
+    }
+
+    fn there_and_back(topic: &Topic, change: impl FnOnce(&mut Config)) -> Topic {
+        let names = Names::new("laneway");
+        let mut config = config(topic, &names, &options());
+        change(&mut config);
+        let declared: Topic = serde_json::from_str(&config.metadata[DECLARATION]).expect("ours");
+        as_it_is(declared, &config)
+    }
+
+    #[test]
+    fn a_stream_is_the_topic_that_it_was_made_for() {
+        let limits = Retention::FOREVER.bytes(1 << 30).count(7);
+        for topic in [
+            Topic::domain("shop.orders").partitions(7),
+            Topic::plain("news").storage(Storage::File),
+            Topic::domain("a").retention(limits).replicas(1),
+            Topic::domain("b").retention(Retention::FOREVER),
+            Topic::domain("c").compression(Compression::S2),
+        ] {
+            let topic = topic.build().expect("valid");
+            assert_eq!(there_and_back(&topic, |_| {}), topic);
+        }
+    }
+
+    #[test]
+    fn what_was_changed_on_the_server_is_seen() {
+        let topic = Topic::domain("orders").build().expect("valid");
+        let hour = Duration::from_hours(1);
+        let changed = there_and_back(&topic, |config| {
+            config.max_age = hour;
+            config.storage = StorageType::Memory;
+        });
+        assert_eq!(changed.retention(), Retention::FOREVER.age(hour));
+        assert_eq!(changed.storage(), Storage::Memory);
+        assert_eq!(changed.partitions(), topic.partitions());
+    }
+
+    #[test]
+    fn ids_are_known_no_longer_than_messages_are_kept() {
+        let minute = Duration::from_mins(1);
+        assert_eq!(duplicate_window(minute, Duration::ZERO), minute);
+        assert_eq!(
+            duplicate_window(minute, Duration::from_secs(1)),
+            Duration::from_secs(1)
+        );
+        assert!(duplicate_window(Duration::ZERO, Duration::ZERO) > Duration::ZERO);
+    }
+
+    #[test]
+    fn the_streams_of_topics_do_not_share_subjects() {
+        let names = Names::new("laneway");
+        let subjects = |name: &str| {
+            let topic = Topic::domain(name).build().expect("valid");
+            config(&topic, &names, &options()).subjects
+        };
+        assert_eq!(subjects("a"), ["laneway.a.*"]);
+        assert_eq!(subjects("a.b"), ["laneway.a=2Eb.*"]);
+        assert_eq!(subjects("a.*"), ["laneway.a=2E=2A.*"]);
+    }
+}
