@@ -36,6 +36,7 @@ const ONE_BY_ONE: &str = "bus, one by one";
 const LANES: &str = "lanes alone";
 const FILE: &str = "file:";
 const ENGINE: &str = "bare engine";
+const ENGINE_ALONE: &str = "bare engine, one thread";
 const JETSTREAM: &str = "JetStream, sync always";
 const MANY: &str = "256 publishers";
 
@@ -69,11 +70,12 @@ fn in_memory(scale: Scale) -> Scenario {
 fn durable(name: &'static str, publishers: u32, scale: Scale) -> Scenario {
     let time = scale.pick(Duration::from_millis(500), Duration::from_secs(2));
     let about = format!(
-        "{publishers} × one durable publish after the other, for {time:?}; the bare engine writes and syncs batches of {publishers}"
+        "{publishers} × one durable publish after the other, for {time:?}; the bare engine by a plain group commit of as many publishers, and by one thread that writes batches of {publishers}"
     );
     Scenario::new(name, about, Unit::PerSecond)
         .contender(FILE, move || file::publish(publishers, time))
-        .contender(ENGINE, move || engine::batches(publishers, time))
+        .contender(ENGINE, move || engine::group_commit(publishers, time))
+        .contender(ENGINE_ALONE, move || engine::batches(publishers, time))
         .contender(JETSTREAM, move || jetstream::publish(publishers, time))
         .reference(ENGINE)
 }
