@@ -42,6 +42,27 @@ pub(crate) enum Command {
         settings: Overrides,
     },
 
+    /// Examine what a bus would run on, and say what to change.
+    ///
+    /// Looks at the version, the limits, replicas and storage of topics, the round trip and the clock.
+    /// A NATS server tells only its monitoring address whether it syncs before it acknowledges: give
+    /// it with `--monitor`. Exits with 1 if something is bad.
+    #[command(
+        after_help = "Example: laneway doctor nats://localhost:4222 --monitor http://localhost:8222"
+    )]
+    Doctor {
+        /// The address of the bus, as for `Bus::open`: nats://HOST:PORT
+        address: String,
+
+        /// The monitoring address of a NATS server: http://HOST:8222
+        #[arg(long, value_name = "URL")]
+        monitor: Option<String>,
+
+        /// One line of JSON for each finding.
+        #[arg(long)]
+        json: bool,
+    },
+
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

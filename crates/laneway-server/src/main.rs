@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! - `main` → [`run`] → the work of one command: [`serve`] or [`config`].
+//! - `main` → [`run`] → the work of one command: [`serve`], [`config`] or [`doctor`].
 //! - `cli`: what can be typed, and what `--help` says about it.
 //! - `config/`: file, environment and flags become one checked [`config::Config`].
 //! - `http/`: the accept loop and its limits, the routes, problem details, metrics.
@@ -14,6 +14,7 @@
 mod build_info;
 mod cli;
 mod config;
+mod doctor;
 mod http;
 mod logging;
 mod serve;
@@ -49,6 +50,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             let effective = Inputs::gather(cli.config, settings)?.resolve()?;
             serve::serve(&effective)
         }
+        Command::Doctor {
+            address,
+            monitor,
+            json,
+        } => doctor::run(&address, monitor, json),
         Command::Config(ConfigCommand::Check { file, settings }) => {
             let inputs = Inputs::gather(file.or(cli.config), settings)?;
             let file = inputs.file_name();

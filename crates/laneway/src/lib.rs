@@ -2,6 +2,7 @@
 
 mod broker;
 mod bus;
+pub mod doctor;
 pub mod envelope;
 mod exposition;
 mod fnv;

@@ -14,6 +14,7 @@
 //! | `ledger` | what groups have settled, and how far they are behind |
 //! | `member`, `share` | members of a group, and who gets what |
 //! | `claim`, `reader` | a partition that is ours |
+//! | `look` | what can be seen of a server, for the doctor |
 //!
 //! A topic is a stream, a partition is a subject of it, an offset is a sequence of the stream. Nothing
 //! is acknowledged to the server: see [`member`] and [`record`] for why order survives all the same.
@@ -23,6 +24,7 @@ mod claim;
 mod connect;
 mod error;
 mod ledger;
+mod look;
 mod member;
 mod message;
 mod names;
@@ -41,6 +43,7 @@ use std::time::Duration;
 use async_nats::connection::State;
 use tokio::time::timeout;
 
+pub(crate) use self::look::{Seen, look};
 pub use self::options::{NatsConnection, NatsOptions, NatsOptionsError};
 
 use self::member::GroupMember;

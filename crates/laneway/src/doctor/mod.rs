@@ -1,0 +1,103 @@
+//! Looks at what a bus would run on, and says what to change.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), laneway::Error> {
+//! use laneway::doctor::{self, Checkup};
+//!
+//! for finding in doctor::examine("nats://localhost:4222", &Checkup::default()).await? {
+//!     println!("{:?} {}: {}", finding.state, finding.about, finding.what);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! On the command line it is `laneway doctor nats://localhost:4222`.
+
+#[cfg(feature = "nats")]
+mod monitor;
+#[cfg(feature = "nats")]
+mod nats;
+
+use crate::Error;
+
+/// Something that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What was looked at.
+    pub about: &'static str,
+    /// How it is.
+    pub state: State,
+    /// What was found.
+    pub what: String,
+    /// What to change, if anything.
+    pub change: Option<String>,
+}
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum State {
+    /// As it should be.
+    Fine,
+    /// It could not be found out.
+    Unknown,
+    /// It works, and something can be lost or slow.
+    Doubtful,
+    /// It will not work, or messages are at risk.
+    Bad,
+}
+
+/// What an examination may use.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Checkup {
+    /// The monitoring address of a NATS server (`http://host:8222`). It tells what the server says to
+    /// nobody else: whether it syncs before it acknowledges.
+    pub monitor: Option<String>,
+}
+
+impl Checkup {
+    /// Asks a monitoring address, too.
+    #[must_use]
+    pub fn monitor(mut self, address: impl Into<String>) -> Self {
+        self.monitor = Some(address.into());
+        self
+    }
+}
+
+/// Examines what is at an address. Nothing is left behind there.
+///
+/// # Errors
+/// When the address is none that can be examined, or nobody answers.
+pub async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
+    #[cfg(feature = "nats")]
+    if address.starts_with("nats:") {
+        return nats::examine(address, checkup).await;
+    }
+    let _ = checkup;
+    Err(Error::Address {
+        url: address.to_owned(),
+    })
+}
+
+#[cfg(feature = "nats")]
+impl Finding {
+    fn new(about: &'static str, state: State, what: impl Into<String>) -> Self {
+        Self {
+            about,
+            state,
+            what: what.into(),
+            change: None,
+        }
+    }
+
+    fn fine(about: &'static str, what: impl Into<String>) -> Self {
+        Self::new(about, State::Fine, what)
+    }
+
+    fn change(mut self, change: impl Into<String>) -> Self {
+        self.change = Some(change.into());
+        self
+    }
+}
