@@ -26,8 +26,8 @@ pub(super) async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Find
     findings.extend(limit("memory limit", seen.memory));
     findings.extend(limit("storage limit", seen.storage));
     findings.push(synced(checkup).await);
-    findings.extend(replicas(&seen));
-    findings.extend(topics(&seen));
+    findings.push(replicas(&seen));
+    findings.push(topics(&seen));
     findings.push(round_trip(&seen));
     findings.push(clock(&seen));
     Ok(findings)
@@ -111,14 +111,13 @@ async fn synced(checkup: &Checkup) -> Finding {
     }
 }
 
-fn replicas(seen: &Seen) -> Option<Finding> {
+fn replicas(seen: &Seen) -> Finding {
     const ABOUT: &str = "replicas";
     let asked = seen.replicas;
     if seen.cluster_size > 1 && asked < 2 {
         let what = format!("{asked} in a cluster of {}", seen.cluster_size);
-        return Some(Finding::new(ABOUT, State::Doubtful, what).change(
-            "add `replicas=3` to the address: one server that dies takes nothing with it",
-        ));
+        return Finding::new(ABOUT, State::Doubtful, what)
+            .change("add `replicas=3` to the address: one server that dies takes nothing with it");
     }
     let few: Vec<_> = seen
         .topics
@@ -127,18 +126,15 @@ fn replicas(seen: &Seen) -> Option<Finding> {
         .map(|topic| format!("{} ({})", topic.name, topic.replicas))
         .collect();
     if few.is_empty() {
-        return Some(Finding::fine(ABOUT, format!("{asked}")));
+        return Finding::fine(ABOUT, format!("{asked}"));
     }
     let what = format!("fewer than {asked}: {}", few.join(", "));
-    Some(
-        Finding::new(ABOUT, State::Doubtful, what).change(
-            "declare the topics with the strategy create_or_update, or change their streams",
-        ),
-    )
+    Finding::new(ABOUT, State::Doubtful, what)
+        .change("declare the topics with the strategy create_or_update, or change their streams")
 }
 
 /// Topics whose storage does not keep what their kind promises.
-fn topics(seen: &Seen) -> Vec<Finding> {
+fn topics(seen: &Seen) -> Finding {
     const ABOUT: &str = "topics";
     let forgetful: Vec<_> = seen
         .topics
@@ -147,13 +143,11 @@ fn topics(seen: &Seen) -> Vec<Finding> {
         .map(|topic| topic.name.as_str())
         .collect();
     if forgetful.is_empty() {
-        return vec![Finding::fine(ABOUT, format!("{}", seen.topics.len()))];
+        return Finding::fine(ABOUT, format!("{}", seen.topics.len()));
     }
     let what = format!("domain topics in memory: {}", forgetful.join(", "));
-    vec![
-        Finding::new(ABOUT, State::Bad, what)
-            .change("a restart of the server loses them: use file storage for domain topics"),
-    ]
+    Finding::new(ABOUT, State::Bad, what)
+        .change("a restart of the server loses them: use file storage for domain topics")
 }
 
 fn round_trip(seen: &Seen) -> Finding {
