@@ -51,10 +51,10 @@ pub(crate) enum Command {
         after_help = "Example: laneway doctor nats://localhost:4222 --monitor http://localhost:8222"
     )]
     Doctor {
-        /// The address of the bus, as for `Bus::open`: nats://HOST:PORT
+        /// The address of the bus, such as `nats://localhost:4222`.
         address: String,
 
-        /// The monitoring address of a NATS server: http://HOST:8222
+        /// The monitoring address of a NATS server, such as `http://localhost:8222`.
         #[arg(long, value_name = "URL")]
         monitor: Option<String>,
 
