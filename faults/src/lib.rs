@@ -11,7 +11,9 @@
 //! - [`verdict`]: counts, and whether they pass
 //! - [`shell`]: commands with a deadline
 //! - [`services`]: faults of the servers that tests run on
+//! - `life`: one life of a process that is broken
 //! - [`file`]: faults of the bus on disk
+//! - [`nats`]: faults of the bus on NATS
 //!
 //! # Adding a fault run
 //!
@@ -33,9 +35,12 @@
 
 pub mod file;
 pub mod frame;
+pub mod nats;
 pub mod services;
 pub mod shell;
 pub mod verdict;
+
+mod life;
 
 use anyhow::Result;
 
@@ -74,5 +79,30 @@ pub const ALL: &[Entry] = &[
         name: file::disk::NAME,
         about: file::disk::ABOUT,
         run: file::disk::run,
+    },
+    Entry {
+        name: nats::servers::NAME,
+        about: nats::servers::ABOUT,
+        run: nats::servers::run,
+    },
+    Entry {
+        name: nats::clients::NAME,
+        about: nats::clients::ABOUT,
+        run: nats::clients::run,
+    },
+    Entry {
+        name: nats::freeze::NAME,
+        about: nats::freeze::ABOUT,
+        run: nats::freeze::run,
+    },
+    Entry {
+        name: nats::members::NAME,
+        about: nats::members::ABOUT,
+        run: nats::members::run,
+    },
+    Entry {
+        name: nats::cluster::NAME,
+        about: nats::cluster::ABOUT,
+        run: nats::cluster::run,
     },
 ];

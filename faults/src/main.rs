@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use laneway_faults::ALL;
-use laneway_faults::file::child;
 use laneway_faults::frame::Run;
+use laneway_faults::{ALL, file, nats};
 
 /// Breaks things by a seeded plan, and judges what came of it.
 #[derive(Debug, Parser)]
@@ -32,13 +31,10 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
-    let is_child = arguments
-        .peek()
-        .is_some_and(|first| first == child::ARGUMENT);
-    let result = if is_child {
-        child::run(arguments)
-    } else {
-        run(Arguments::parse())
+    let result = match arguments.peek().and_then(|first| first.to_str()) {
+        Some(file::child::ARGUMENT) => file::child::run(arguments),
+        Some(nats::child::ARGUMENT) => nats::child::run(arguments),
+        _ => run(Arguments::parse()),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -46,6 +46,16 @@ impl Verdict {
         self
     }
 
+    /// Calls a count by another name.
+    pub fn renamed(mut self, name: &str, other: &str) -> Self {
+        for count in &mut self.counts {
+            if count.name == name {
+                other.clone_into(&mut count.name);
+            }
+        }
+        self
+    }
+
     /// Adds the counts of another verdict, each with its subject.
     pub fn and(mut self, subject: &str, other: Self) -> Self {
         self.counts

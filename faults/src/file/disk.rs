@@ -20,9 +20,9 @@ use laneway::testing::history::History;
 use rand::{Rng, RngExt};
 
 use super::child::{self, Task};
-use super::life::Stage;
 use super::mount::{Disk, Namespace};
 use super::power::skipped;
+use super::stage::Stage;
 use super::{judge, read};
 use crate::frame::Run;
 use crate::verdict::Verdict;

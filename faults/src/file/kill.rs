@@ -12,7 +12,7 @@ use laneway::testing::history::History;
 use rand::{Rng, RngExt};
 
 use super::child::{self, Task};
-use super::life::Stage;
+use super::stage::Stage;
 use super::{judge, read};
 use crate::frame::Run;
 use crate::verdict::Verdict;

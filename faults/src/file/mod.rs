@@ -7,7 +7,7 @@
 //! # Layout
 //!
 //! - `child`: what the process does
-//! - `life`: the process as seen by whoever breaks it
+//! - `stage`: where its lives take place
 //! - `mount`: file systems that can be broken
 //! - [`kill`], [`power`], [`disk`]: the fault runs
 
@@ -16,8 +16,8 @@ pub mod disk;
 pub mod kill;
 pub mod power;
 
-mod life;
 mod mount;
+mod stage;
 
 use std::fs::File;
 use std::io::BufReader;

@@ -10,17 +10,18 @@
 use std::fmt;
 use std::ops::Range;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use laneway::testing::history::{Event, History, Record};
 use rand::{Rng, RngExt};
 
 use super::child::{self, Task};
-use super::life::Stage;
 use super::mount::{Disk, Namespace};
+use super::stage::Stage;
 use super::{judge, read};
 use crate::frame::Run;
+use crate::life::now;
 use crate::verdict::Verdict;
 
 /// Its name on the command line.
@@ -112,14 +113,6 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
 fn is_told_by_the_dead(record: &Record, cuts: &[Range<u64>]) -> bool {
     let is_of_the_test = matches!(record.event, Event::Submitted(_) | Event::Crashed { .. });
     !is_of_the_test && cuts.iter().any(|cut| cut.contains(&record.at))
-}
-
-/// The clock of histories.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 /// A verdict that says loudly that there is none.

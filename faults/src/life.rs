@@ -1,51 +1,44 @@
-//! One life of the process that is broken.
+//! One life of a process that is broken: this program once more, as a child.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use laneway::testing::history::History;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::child::{self, Task};
-use super::mount::Namespace;
 use crate::shell::wait_until;
 
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// Where the lives of a process take place.
-pub(super) struct Stage<'a> {
-    /// Of the bus.
-    pub(super) directory: &'a Path,
-    /// What happened in all lives.
-    pub(super) history: &'a Path,
-    /// Where the file system of the directory is mounted.
-    pub(super) namespace: Option<&'a Namespace>,
+/// This program, to be started as a child.
+pub(crate) fn program() -> Result<std::path::PathBuf> {
+    env::current_exe().context("cannot find this program")
+}
+
+/// The clock of histories: nanoseconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 /// A process that lives. Dropped, it is killed.
-pub(super) struct Life {
+pub(crate) struct Life {
     owner: u64,
     process: Child,
     lines: Receiver<String>,
 }
 
-impl Stage<'_> {
-    /// Starts a life.
-    pub(super) fn begin(&self, task: Task, owner: u64, seed: u64) -> Result<Life> {
-        let program = env::current_exe().context("cannot find this program")?;
-        let mut command = match self.namespace {
-            Some(namespace) => namespace.command(program),
-            None => Command::new(program),
-        };
-        let (directory, history) = (self.directory.to_owned(), self.history.to_owned());
+impl Life {
+    /// Starts a life, which the history knows by its number.
+    pub(crate) fn begin(command: &mut Command, owner: u64) -> Result<Self> {
         let mut process = command
-            .args(child::arguments(task, directory, history, owner, seed))
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the child")?;
@@ -58,27 +51,21 @@ impl Stage<'_> {
                 }
             }
         });
-        Ok(Life {
+        Ok(Self {
             owner,
             process,
             lines,
         })
     }
 
-    /// Lets a life handle all that is left, and come to its end.
-    pub(super) fn drain(&self, owner: u64, limit: Duration) -> Result<()> {
-        let mut life = self.begin(Task::Drain, owner, 0)?;
-        life.hear(child::DONE, limit)?;
-        let status = life.end(limit)?;
-        ensure!(status.success(), "the last life ended with {status}");
-        Ok(())
+    /// Its number in the history.
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner
     }
-}
 
-impl Life {
     /// Waits for a line that begins with a word, and answers the rest of it. What else is told
     /// meanwhile is passed over.
-    pub(super) fn hear(&mut self, word: &str, limit: Duration) -> Result<String> {
+    pub(crate) fn hear(&mut self, word: &str, limit: Duration) -> Result<String> {
         let deadline = Instant::now() + limit;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -97,37 +84,61 @@ impl Life {
     }
 
     /// The rest of a line that begins with a word, if one was told already.
-    pub(super) fn heard(&mut self, word: &str) -> Option<String> {
+    pub(crate) fn heard(&mut self, word: &str) -> Option<String> {
         self.hear(word, Duration::ZERO).ok()
     }
 
+    /// Stops it in the middle of whatever it does. One that has ended already stays so.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        if self.process.try_wait()?.is_some() {
+            return Ok(());
+        }
+        kill_process(self.pid()?, Signal::STOP)?;
+        let stopped = || is_stopped(self.process.id()).then_some(anyhow::Ok(()));
+        ensure!(
+            wait_until(STOP_LIMIT, stopped)?.is_some(),
+            "it cannot be stopped"
+        );
+        Ok(())
+    }
+
+    /// Lets it go on after a stop.
+    pub(crate) fn wake(&mut self) -> Result<()> {
+        ensure!(
+            self.process.try_wait()?.is_none(),
+            "it ended while it was stopped"
+        );
+        Ok(kill_process(self.pid()?, Signal::CONT)?)
+    }
+
     /// Stops it in the middle of whatever it does, notes that, and kills it.
-    pub(super) fn kill(&mut self, history: &History) -> Result<()> {
-        let pid = i32::try_from(self.process.id())
-            .ok()
-            .and_then(Pid::from_raw);
-        let pid = pid.context("a process id is above zero")?;
+    pub(crate) fn kill(&mut self, history: &History) -> Result<()> {
+        self.stop()?;
+        // Only now: it can do nothing more.
+        history.crashed(self.owner);
         if self.process.try_wait()?.is_none() {
-            kill_process(pid, Signal::STOP)?;
-            let stopped = || is_stopped(self.process.id()).then_some(anyhow::Ok(()));
-            ensure!(
-                wait_until(STOP_LIMIT, stopped)?.is_some(),
-                "it cannot be stopped"
-            );
-            // Only now: it can do nothing more.
-            history.crashed(self.owner);
             self.process.kill()?;
-        } else {
-            history.crashed(self.owner);
         }
         self.process.wait()?;
         Ok(())
     }
 
+    /// Closes its standard input, which tells it to come to an end, if it listens.
+    pub(crate) fn dismiss(&mut self) {
+        drop(self.process.stdin.take());
+    }
+
     /// Waits for its own end.
-    pub(super) fn end(&mut self, limit: Duration) -> Result<ExitStatus> {
+    pub(crate) fn end(&mut self, limit: Duration) -> Result<ExitStatus> {
         let ended = wait_until(limit, || self.process.try_wait().transpose())?;
         ended.with_context(|| format!("it did not end within {limit:?}"))
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        let pid = i32::try_from(self.process.id())
+            .ok()
+            .and_then(Pid::from_raw);
+        pid.context("a process id is above zero")
     }
 }
 

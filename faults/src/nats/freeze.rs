@@ -1,0 +1,114 @@
+//! A member is frozen for longer than its lease, another one takes over, and it wakes up.
+//!
+//! What must hold: it is taken over from while it is frozen; it starts nothing that is not its own any
+//! more when it wakes up, and nothing that it commits counts: nothing acknowledged is lost, nothing
+//! that is settled runs again, and order holds.
+
+use std::fmt;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rand::{Rng, RngExt};
+
+use super::child::Task;
+use super::server;
+use super::servers::millis;
+use super::stage::Stage;
+use crate::frame::Run;
+use crate::life::now;
+use crate::verdict::Verdict;
+
+/// Its name on the command line.
+pub const NAME: &str = "nats-freeze";
+/// What it breaks.
+pub const ABOUT: &str = "a frozen member on NATS: taken over, and starts nothing when it wakes up";
+
+struct Step {
+    after: Duration,
+    victim: usize,
+    frozen: Duration,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            after,
+            victim,
+            frozen,
+        } = self;
+        write!(
+            f,
+            "freeze member {} after {after:?}, for {frozen:?}",
+            victim + 1
+        )
+    }
+}
+
+/// A member is taken for dead a lease and a tenth after the last sign of its life; the rest is for a
+/// machine that is busy.
+fn plan(dice: &mut impl Rng, steps: usize, lease: u64) -> Vec<Step> {
+    (0..steps)
+        .map(|_| Step {
+            after: Duration::from_millis(dice.random_range(lease..2 * lease)),
+            victim: dice.random_range(0..2),
+            frozen: Duration::from_millis(dice.random_range(2 * lease..3 * lease)),
+        })
+        .collect()
+}
+
+/// Runs it.
+///
+/// # Errors
+///
+/// If servers or processes cannot be handled as planned.
+pub fn run(run: &mut Run) -> Result<Verdict> {
+    let folder = tempfile::tempdir().context("cannot make a folder")?;
+    let (freezes, lease) = if run.is_full() {
+        (15, 3_000)
+    } else {
+        (2, 1_000)
+    };
+    let plan = plan(run.dice(), freezes, lease);
+    run.announce(&plan);
+    let servers = [server::alone(folder.path())?];
+    let mut stage = Stage::new(folder.path(), &servers, &format!("lease_ms={lease}"))?;
+    let mut members = vec![
+        stage.begin_ready(Task::Handle, 0)?,
+        stage.begin_ready(Task::Handle, 0)?,
+    ];
+    let publisher = stage.begin_ready(Task::Publish, run.dice().random())?;
+
+    let mut freezes = Vec::new();
+    for step in &plan {
+        thread::sleep(step.after);
+        let member = &mut members[step.victim];
+        member.stop()?;
+        let frozen = now();
+        thread::sleep(step.frozen);
+        stage.history().crashed(member.owner());
+        freezes.push((member.owner(), frozen, now()));
+        member.wake()?;
+        run.note(format_args!(
+            "member {} slept for {:?}",
+            step.victim + 1,
+            step.frozen
+        ));
+    }
+    thread::sleep(Duration::from_millis(lease));
+    let story = stage.end(publisher, members)?;
+
+    let taken: Vec<_> = freezes
+        .iter()
+        .filter_map(|(owner, from, until)| story.taken_over(*owner, *from, *until))
+        .collect();
+    let slowest = taken.iter().max().copied().unwrap_or_default();
+    let limit = Duration::from_millis(lease) + Duration::from_secs(2);
+    let in_time = taken.iter().filter(|took| **took <= limit).count();
+    let all = plan.len() as u64;
+    Ok(story
+        .judge()
+        .must_be("taken over while frozen", taken.len() as u64, all)
+        .must_be("taken over within the lease and 2 s", in_time as u64, all)
+        .count("slowest takeover of all keys, in ms", millis(slowest)))
+}
