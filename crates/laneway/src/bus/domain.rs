@@ -73,6 +73,8 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
         let handled = partition.while_ours(self.handle_all(jobs)).await;
         handled.unwrap_or_else(|| Err(ours_no_more()))?;
         attempt.succeeded();
+        // While it still counts as running: whoever lets the partition go waits for no longer.
+        partition.settle_unless_lasting(jobs.iter().map(|delivery| delivery.offset));
         Ok(())
     }
 

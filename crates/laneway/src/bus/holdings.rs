@@ -140,14 +140,21 @@ async fn hold(flow: Arc<Flow>, partition: Arc<PartitionState>, is_prepared: bool
     };
     let mut reading = std::pin::pin!(reading);
     let tenure = partition.claim.tenure();
+    let mut is_read = false;
     let standing = tokio::select! {
         biased;
         // Whoever closes the subscription commits and releases.
         _ = ending.wait_for(|ending| *ending == Ending::Now) => return,
         standing = tenure.called() => standing,
-        () = &mut reading => return,
+        () = &mut reading => {
+            is_read = true;
+            tenure.standing()
+        }
     };
-    if flow.kind == Kind::Plain {
+    if standing == Standing::Ours {
+        return;
+    }
+    if flow.kind == Kind::Plain && !is_read {
         // What was taken does not come again: it has to get to the lanes.
         let _ = timeout(LET_GO_WITHIN, reading).await;
     }

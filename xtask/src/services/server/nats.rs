@@ -80,6 +80,8 @@ listen: 127.0.0.1:{port}
 max_payload: 8388608
 jetstream {{
   store_dir: {store:?}
+  max_memory_store: 1TB
+  max_file_store: 1TB
   {sync}
 }}
 ",
