@@ -38,23 +38,26 @@ struct Checking<W> {
     work: W,
     next: Vec<AtomicU32>,
     violations: AtomicU64,
-    /// Events that must still be handled before `done` is told.
-    left: AtomicUsize,
-    counts: fn(Event) -> bool,
-    done: Notify,
+    until: Until,
+}
+
+/// When a measurement is over.
+enum Until {
+    /// When the engine is done with everything; the handler need not count, as it need not for others.
+    Quiet,
+    /// When the events of all keys but key 0 are handled.
+    OthersDone { left: AtomicUsize, done: Notify },
 }
 
 impl<W: Fn(u32) -> Work + Send + Sync + 'static> Checking<W> {
-    fn new(workload: &Workload, work: W, counts: fn(Event) -> bool) -> Arc<Self> {
+    fn new(workload: &Workload, work: W, until: Until) -> Arc<Self> {
         Arc::new(Self {
             work,
             next: (0..workload.keys.len())
                 .map(|_| AtomicU32::new(0))
                 .collect(),
             violations: AtomicU64::new(0),
-            left: AtomicUsize::new(workload.events.iter().filter(|e| counts(**e)).count()),
-            counts,
-            done: Notify::new(),
+            until,
         })
     }
 }
@@ -71,8 +74,11 @@ impl<W: Fn(u32) -> Work + Send + Sync + 'static> Handler<Keyed> for Handling<W> 
         (self.0.work)(event.key).run().await;
         // Stored after the work: an event that overlaps the one before it is a violation too.
         next.store(event.sequence + 1, Ordering::Relaxed);
-        if (self.0.counts)(event) && self.0.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.done.notify_one();
+        if let Until::OthersDone { left, done } = &self.0.until
+            && event.key != 0
+            && left.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            done.notify_one();
         }
         Ok(())
     }
@@ -85,7 +91,7 @@ where
 {
     let count = workload.events.len();
     let no_op = work(0) == Work::Nothing;
-    let (elapsed, violations) = measure(workload, lane_by, work, |_| true).await?;
+    let (elapsed, violations) = measure(workload, lane_by, work, Until::Quiet).await?;
     let sample = if no_op {
         Sample::rate(count, elapsed)
     } else {
@@ -99,7 +105,12 @@ pub(super) async fn others<W>(workload: Arc<Workload>, lane_by: LaneBy, work: W)
 where
     W: Fn(u32) -> Work + Send + Sync + 'static,
 {
-    let (elapsed, violations) = measure(workload, lane_by, work, |event| event.key != 0).await?;
+    let others = workload.events.iter().filter(|event| event.key != 0);
+    let until = Until::OthersDone {
+        left: AtomicUsize::new(others.count()),
+        done: Notify::new(),
+    };
+    let (elapsed, violations) = measure(workload, lane_by, work, until).await?;
     Ok(Sample::time(elapsed).count("order_violations", violations))
 }
 
@@ -107,13 +118,13 @@ async fn measure<W>(
     workload: Arc<Workload>,
     lane_by: LaneBy,
     work: W,
-    counts: fn(Event) -> bool,
+    until: Until,
 ) -> Result<(Duration, u64)>
 where
     W: Fn(u32) -> Work + Send + Sync + 'static,
 {
     let engine = Engine::start(Options::default().workers(WORKERS).lane_by(lane_by))?;
-    let checking = Checking::new(&workload, work, counts);
+    let checking = Checking::new(&workload, work, until);
     let intake = engine.topic("bench", Handling(Arc::clone(&checking)))?;
 
     // A handle is leaked for each measurement, not the workload.
@@ -123,13 +134,20 @@ where
     for &event in &workload.events {
         intake.submit(Keyed { event, workload }).await?;
     }
-    checking.done.notified().await;
+    match &checking.until {
+        Until::Quiet => intake.quiet().await,
+        Until::OthersDone { done, .. } => done.notified().await,
+    }
     let elapsed = started.elapsed();
 
-    ensure!(
-        checking.left.load(Ordering::Relaxed) == 0,
-        "events were lost"
-    );
+    if matches!(checking.until, Until::Quiet) {
+        let handled = checking
+            .next
+            .iter()
+            .map(|next| next.load(Ordering::Relaxed));
+        let handled: usize = handled.map(|count| count as usize).sum();
+        ensure!(handled == workload.events.len(), "events were lost");
+    }
     engine.close(Drain::Running, Duration::from_secs(5)).await;
     Ok((elapsed, checking.violations.load(Ordering::Relaxed)))
 }
