@@ -1,10 +1,13 @@
 //! What groups have settled: read, added to, counted.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, ReplayPolicy, pull};
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use std::sync::Arc;
-use std::time::Duration;
+use smol_str::SmolStr;
 
 use super::bucket::Unchanged;
 use super::message::record_of;
@@ -112,19 +115,19 @@ impl Server {
         most: usize,
     ) -> Result<Vec<Delivered>, BrokerError> {
         let place = self.place(topic).await?;
-        let subject = place.subject(partition);
+        let filter = place.filter(partition);
         let stream = self.stream(&place).await?;
         let mut records = Vec::new();
         let mut next = from.max(1);
         while records.len() < most {
-            match stream
-                .get_first_raw_message_by_subject(&subject, next)
-                .await
-            {
+            match stream.get_first_raw_message_by_subject(&filter, next).await {
                 Ok(message) => {
                     next = message.sequence + 1;
                     let at_ms = millis(message.time.unix_timestamp_nanos());
-                    let record = record_of(Some(&message.headers), message.payload, at_ms);
+                    let mut record = record_of(Some(&message.headers), message.payload, at_ms);
+                    if record.key.is_none() {
+                        record.key = place.key_in(&message.subject).map(SmolStr::new);
+                    }
                     records.push(Delivered {
                         offset: message.sequence,
                         record: Arc::new(record),
@@ -148,20 +151,11 @@ impl Server {
     ) -> Result<Vec<Lag>, BrokerError> {
         let place = self.place_now(topic).await?;
         let place = &place;
-        let stream = self.stream(place).await?;
-        // Which partitions have anything at all, in one question.
-        let trouble = |error| self.failed("counting messages", error);
-        let subjects = stream.info_with_subjects(place.subjects()).await;
-        let subjects: Vec<(String, usize)> = subjects
-            .map_err(trouble)?
-            .try_collect()
-            .await
-            .map_err(trouble)?;
+        let filled = self.filled(place).await?;
         let lags = place.topic.partitions().iter().map(|partition| {
-            let subject = place.subject(partition);
-            let is_empty = !subjects
-                .iter()
-                .any(|(known, count)| *known == subject && *count > 0);
+            let is_empty = filled
+                .as_ref()
+                .is_some_and(|filled| !filled.contains(&place.filter(partition)));
             async move {
                 if is_empty {
                     return Ok(Lag {
@@ -176,12 +170,25 @@ impl Server {
         stream::iter(lags).buffered(AT_ONCE).try_collect().await
     }
 
+    /// The subjects of partitions that have anything at all, in one question. Nothing is known of
+    /// streams that others made, which may have any number of subjects.
+    async fn filled(&self, place: &Place) -> Result<Option<HashSet<String>>, BrokerError> {
+        if place.is_foreign() {
+            return Ok(None);
+        }
+        let stream = self.stream(place).await?;
+        let trouble = |error| self.failed("counting messages", error);
+        let subjects = stream.info_with_subjects(place.pattern()).await;
+        let subjects = subjects.map_err(trouble)?.map_ok(|(subject, _)| subject);
+        subjects.try_collect().await.map(Some).map_err(trouble)
+    }
+
     async fn lag_of(&self, place: &Place, group: &str, partition: u32) -> Result<Lag, BrokerError> {
         let (record, _) = self.group_record(place, group, partition).await?;
         let position = record
             .filter(|record| record.born == place.born)
             .map_or_else(|| Position::at(0), |record| record.position);
-        let subject = place.subject(partition);
+        let filter = place.filter(partition);
         let stream = self.stream(place).await?;
         let nothing = Lag {
             partition,
@@ -189,7 +196,7 @@ impl Server {
             oldest: None,
         };
         // The usual case, for the price of one question.
-        match stream.get_last_raw_message_by_subject(&subject).await {
+        match stream.get_last_raw_message_by_subject(&filter).await {
             Ok(last) if last.sequence < position.low() => return Ok(nothing),
             Ok(_) => {}
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
@@ -197,7 +204,7 @@ impl Server {
             }
             Err(error) => return Err(self.failed("counting messages", error)),
         }
-        let config = reading(subject, position.low(), COUNTER_GONE_AFTER, true);
+        let config = reading(filter, position.low(), COUNTER_GONE_AFTER, true);
         let consumer = stream.create_consumer(config).await;
         let consumer = consumer.map_err(|error| self.failed("counting messages", error))?;
         let counted = self.count(&consumer, &position, partition).await;

@@ -111,12 +111,20 @@ fn token(name: &str) -> String {
     token
 }
 
-/// Whether messages can be published to a topic as it is called: it is a subject without wildcards.
-pub(super) fn is_subject(topic: &str) -> bool {
-    topic
-        .split('.')
-        .all(|token| !token.is_empty() && !token.contains(['*', '>']))
-        && !topic.starts_with('$')
+/// Whether a text is a subject that messages can be published to.
+pub(super) fn is_subject(text: &str) -> bool {
+    text.split('.')
+        .all(|token| !token.is_empty() && !token.contains(['*', '>', ' ', '\t', '\r', '\n']))
+        && !text.starts_with('$')
+}
+
+/// Whether a topic can be a stream that somebody else made: it is a subject, or one but for its last
+/// token, which is a wildcard.
+pub(super) fn may_be_foreign(topic: &str) -> bool {
+    let before = topic
+        .strip_suffix(".*")
+        .or_else(|| topic.strip_suffix(".>"));
+    is_subject(before.unwrap_or(topic))
 }
 
 #[cfg(test)]
@@ -157,8 +165,14 @@ mod tests {
     #[test]
     fn only_plain_subjects_can_be_published_to() {
         assert!(is_subject("orders") && is_subject("shop.orders"));
-        for name in ["a.*", ">", "a..b", ".a", "$JS.API", "a*b"] {
+        for name in ["a.*", ">", "a..b", ".a", "$JS.API", "a*b", "a b", ""] {
             assert!(!is_subject(name), "{name}");
+        }
+        for name in ["orders", "shop.orders", "orders.*", "shop.>"] {
+            assert!(may_be_foreign(name), "{name}");
+        }
+        for name in [">", "*", "a.*.>", "*.a", "$KV.x.>"] {
+            assert!(!may_be_foreign(name), "{name}");
         }
     }
 

@@ -34,21 +34,21 @@ impl Server {
             return Err(BrokerError::UnknownTopic(topic.clone()));
         }
         let knows_duplicates = place.knows_duplicates() && !self.options.duplicate_window.is_zero();
-        let subject = place.subject(partition);
         if let [record] = &records[..] {
             let id = knows_duplicates
                 .then(|| message::message_id(record))
                 .flatten();
-            let sequence = self.publish_one(&place, &subject, record, id).await?;
+            let sequence = self.publish_one(&place, partition, record, id).await?;
             return Ok(vec![sequence]);
         }
         let number = self.link.number();
         let mut answers = Vec::with_capacity(records.len());
         for record in &records {
+            let subject = self.subject(&place, partition, record)?;
             let id = knows_duplicates
                 .then(|| message::message_id(record))
                 .flatten();
-            let sent = self.send(&subject, record, id).await;
+            let sent = self.send(subject, record, id).await;
             answers.push(sent.map_err(|error| (self.refused(record, &error), error)));
         }
         let mut sequences = Vec::with_capacity(answers.len());
@@ -74,14 +74,15 @@ impl Server {
     async fn publish_one(
         &self,
         place: &Place,
-        subject: &str,
+        partition: u32,
         record: &Record,
         id: Option<&str>,
     ) -> Result<u64, BrokerError> {
+        let subject = self.subject(place, partition, record)?;
         let mut found_again = false;
         loop {
             let number = self.link.number();
-            let sent = self.send(subject, record, id).await;
+            let sent = self.send(subject.clone(), record, id).await;
             let error = match sent {
                 Ok(sent) => match self.answer(sent, number).await {
                     Ok(sequence) => return Ok(sequence),
@@ -107,9 +108,26 @@ impl Server {
         }
     }
 
+    fn subject(
+        &self,
+        place: &Place,
+        partition: u32,
+        record: &Record,
+    ) -> Result<String, BrokerError> {
+        let subject = place.subject(partition, record.key.as_deref());
+        subject.ok_or_else(|| {
+            let key = record.key.as_deref().unwrap_or_default();
+            let error = format!(
+                "key {key:?} cannot be in a subject of {}",
+                place.topic.name()
+            );
+            self.failed("publishing", error)
+        })
+    }
+
     async fn send(
         &self,
-        subject: &str,
+        subject: String,
         record: &Record,
         id: Option<&str>,
     ) -> Result<PublishAckFuture, PublishError> {
@@ -118,7 +136,7 @@ impl Server {
         if !headers.is_empty() {
             message = message.headers(headers);
         }
-        self.context.send_publish(subject.to_owned(), message).await
+        self.context.send_publish(subject, message).await
     }
 
     /// Waits for the answer to what was sent on a connection.

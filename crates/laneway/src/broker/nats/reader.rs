@@ -6,11 +6,13 @@ use std::time::Duration;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::pull;
 use futures_util::{FutureExt, StreamExt};
+use smol_str::SmolStr;
 
 use super::claim::Holding;
 use super::connect::Link;
 use super::ledger::{millis, reading};
 use super::message::record_of;
+use super::topics::Place;
 use crate::broker::{BoxFuture, BrokerError, Reader};
 use crate::record::Delivered;
 
@@ -71,7 +73,8 @@ impl PartitionReader {
             let mut records = Vec::new();
             let mut next_message = message;
             while let Some(Ok(message)) = &next_message {
-                let Some(delivered) = source.take(message, &mut self.next) else {
+                let Some(delivered) = source.take(message, &self.holding.place, &mut self.next)
+                else {
                     next_message = None;
                     break;
                 };
@@ -110,11 +113,11 @@ impl PartitionReader {
             self.holding.lose();
             return Err(self.holding.not_ours());
         }
-        let subject = place.subject(self.holding.partition);
+        let filter = place.filter(self.holding.partition);
         let stream = server.stream(place).await?;
         let failed = |error: &dyn std::fmt::Display| server.failed("reading a partition", error);
         let consumer = stream
-            .create_consumer(reading(subject, self.next, GONE_AFTER, false))
+            .create_consumer(reading(filter, self.next, GONE_AFTER, false))
             .await
             .map_err(|error| failed(&error))?;
         let messages = consumer
@@ -134,7 +137,7 @@ impl PartitionReader {
 
 impl Source {
     /// The record in a message, if no other one is missing before it.
-    fn take(&mut self, message: &Message, next: &mut u64) -> Option<Delivered> {
+    fn take(&mut self, message: &Message, place: &Place, next: &mut u64) -> Option<Delivered> {
         let info = message.info().ok()?;
         if info.consumer_sequence != self.received + 1 {
             return None;
@@ -142,7 +145,10 @@ impl Source {
         self.received = info.consumer_sequence;
         *next = info.stream_sequence + 1;
         let at_ms = millis(info.published.unix_timestamp_nanos());
-        let record = record_of(message.headers.as_ref(), message.payload.clone(), at_ms);
+        let mut record = record_of(message.headers.as_ref(), message.payload.clone(), at_ms);
+        if record.key.is_none() {
+            record.key = place.key_in(&message.subject).map(SmolStr::new);
+        }
         Some(Delivered {
             offset: info.stream_sequence,
             record: Arc::new(record),

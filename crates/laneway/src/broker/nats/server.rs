@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::context::{
+    CreateStreamErrorKind, GetStreamByNameErrorKind, GetStreamErrorKind,
+};
 use async_nats::jetstream::stream::{Config, Info, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
 use futures_util::TryStreamExt;
@@ -180,11 +182,18 @@ impl Server {
 
     /// A stream of somebody else whose messages have the topic for their subject.
     async fn foreign(&self, topic: &TopicName) -> Result<Option<Place>, BrokerError> {
-        if !names::is_subject(topic.as_str()) || topic.reserved().is_some() {
+        if !names::may_be_foreign(topic.as_str()) || topic.reserved().is_some() {
             return Ok(None);
         }
-        let Ok(stream) = self.context.stream_by_subject(topic.as_str()).await else {
-            return Ok(None);
+        let stream = match self.context.stream_by_subject(topic.as_str()).await {
+            Ok(stream) => stream,
+            Err(error) => match error.kind() {
+                GetStreamByNameErrorKind::NotFound | GetStreamByNameErrorKind::InvalidSubject => {
+                    return Ok(None);
+                }
+                // Not to be taken for an answer: the topic would be made a second time.
+                _ => return Err(self.failed("looking up a stream", error)),
+            },
         };
         let info = self.stream_info(&stream).await?;
         Ok(info.and_then(|info| Place::of_foreign(topic, &info)))
@@ -285,7 +294,7 @@ impl Server {
     }
 
     async fn update(&self, existing: &Place, topic: Topic) -> Result<Topic, BrokerError> {
-        if existing.is_foreign {
+        if existing.is_foreign() {
             return Err(BrokerError::Foreign {
                 topic: topic.name().clone(),
                 stream: existing.stream.clone(),
@@ -341,7 +350,7 @@ impl Server {
 
     pub(super) async fn delete(&self, topic: &TopicName) -> Result<(), BrokerError> {
         let place = self.place_now(topic).await?;
-        if place.is_foreign {
+        if place.is_foreign() {
             return Err(BrokerError::Foreign {
                 topic: topic.clone(),
                 stream: place.stream.clone(),

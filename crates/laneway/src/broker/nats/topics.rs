@@ -11,7 +11,7 @@ use async_nats::jetstream::stream::{
     Compression as StreamCompression, Config, Info, RetentionPolicy, StorageType,
 };
 
-use super::names::Names;
+use super::names::{self, Names};
 use super::options::NatsOptions;
 use crate::topic::{
     Compression, Difference, Kind, Partitions, Retention, Storage, Topic, TopicName,
@@ -27,9 +27,18 @@ pub(super) struct Place {
     pub(super) stream: String,
     /// When the stream was made, in nanoseconds since 1970.
     pub(super) born: i64,
-    /// Whether somebody else made the stream: then it is one partition, whose subject is the topic.
-    pub(super) is_foreign: bool,
-    subject_prefix: String,
+    subjects: Subjects,
+}
+
+/// What the messages of a topic have for their subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subjects {
+    /// This, and the number of the partition.
+    Partitions(String),
+    /// This one. The stream is somebody else's, and one partition.
+    One(String),
+    /// This, and the key of the message. The stream is somebody else's, and one partition.
+    Keys { prefix: String, wildcard: char },
 }
 
 impl Place {
@@ -42,17 +51,26 @@ impl Place {
         let topic: Topic = serde_json::from_str(declared).ok()?;
         let topic = as_it_is(topic, &info.config);
         Some(Self {
-            subject_prefix: names.subject_prefix(topic.name()),
+            subjects: Subjects::Partitions(names.subject_prefix(topic.name())),
             topic,
             stream: info.config.name.clone(),
             born: born(info),
-            is_foreign: false,
         })
     }
 
     /// The topic that a stream is that somebody else made.
     pub(super) fn of_foreign(name: &TopicName, info: &Info) -> Option<Self> {
         if info.config.metadata.contains_key(DECLARATION) {
+            return None;
+        }
+        let subjects = Subjects::of_foreign(name.as_str());
+        let is_named = info
+            .config
+            .subjects
+            .iter()
+            .any(|subject| subject == name.as_str());
+        if !is_named && !matches!(subjects, Subjects::One(_)) {
+            // It has some of what the pattern names, perhaps, and perhaps not all of it.
             return None;
         }
         let storage = storage(info.config.storage);
@@ -69,32 +87,70 @@ impl Place {
             topic,
             stream: info.config.name.clone(),
             born: born(info),
-            is_foreign: true,
-            subject_prefix: String::new(),
+            subjects,
         })
     }
 
-    /// The subject of a partition.
-    pub(super) fn subject(&self, partition: u32) -> String {
-        if self.is_foreign {
-            self.topic.name().as_str().to_owned()
-        } else {
-            format!("{}{partition}", self.subject_prefix)
+    /// Whether somebody else made the stream.
+    pub(super) fn is_foreign(&self) -> bool {
+        !matches!(self.subjects, Subjects::Partitions(_))
+    }
+
+    /// What the subjects of a partition are like.
+    pub(super) fn filter(&self, partition: u32) -> String {
+        match &self.subjects {
+            Subjects::Partitions(prefix) => format!("{prefix}{partition}"),
+            Subjects::One(subject) => subject.clone(),
+            Subjects::Keys { prefix, wildcard } => format!("{prefix}{wildcard}"),
+        }
+    }
+
+    /// The subject that a record is published to; nothing if its key cannot be in one.
+    pub(super) fn subject(&self, partition: u32, key: Option<&str>) -> Option<String> {
+        match &self.subjects {
+            Subjects::Keys { prefix, wildcard } => {
+                let key = key?;
+                let fits = names::is_subject(key) && (*wildcard == '>' || !key.contains('.'));
+                fits.then(|| format!("{prefix}{key}"))
+            }
+            _ => Some(self.filter(partition)),
         }
     }
 
     /// All subjects, as a pattern.
-    pub(super) fn subjects(&self) -> String {
-        if self.is_foreign {
-            self.topic.name().as_str().to_owned()
-        } else {
-            format!("{}*", self.subject_prefix)
+    pub(super) fn pattern(&self) -> String {
+        match &self.subjects {
+            Subjects::Partitions(prefix) => format!("{prefix}*"),
+            _ => self.filter(0),
+        }
+    }
+
+    /// The key in a subject: the last resort for a message that says it nowhere else.
+    pub(super) fn key_in<'a>(&self, subject: &'a str) -> Option<&'a str> {
+        match &self.subjects {
+            Subjects::Keys { .. } => subject.rsplit('.').next(),
+            _ => None,
         }
     }
 
     /// Whether events that are published twice are told apart by their ids.
     pub(super) fn knows_duplicates(&self) -> bool {
         self.topic.kind() == Kind::Domain
+    }
+}
+
+impl Subjects {
+    /// Of a stream that somebody else made, by the topic that it is.
+    fn of_foreign(topic: &str) -> Self {
+        for wildcard in ['*', '>'] {
+            if let Some(prefix) = topic.strip_suffix(wildcard) {
+                return Self::Keys {
+                    prefix: prefix.to_owned(),
+                    wildcard,
+                };
+            }
+        }
+        Self::One(topic.to_owned())
     }
 }
 
@@ -242,6 +298,31 @@ mod tests {
             Duration::from_secs(1)
         );
         assert!(duplicate_window(Duration::ZERO, Duration::ZERO) > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_key_in_a_subject_is_found_and_written() {
+        let place = |name: &str| Place {
+            topic: Topic::domain(name).partitions(1).build().expect("valid"),
+            stream: "theirs".to_owned(),
+            born: 0,
+            subjects: Subjects::of_foreign(name),
+        };
+        let orders = place("orders");
+        assert_eq!(orders.subject(0, Some("a")).as_deref(), Some("orders"));
+        assert_eq!(
+            (orders.filter(0), orders.key_in("orders")),
+            ("orders".into(), None)
+        );
+        let by_key = place("orders.*");
+        assert_eq!(by_key.filter(0), "orders.*");
+        assert_eq!(by_key.key_in("orders.a"), Some("a"));
+        assert_eq!(by_key.subject(0, Some("a")).as_deref(), Some("orders.a"));
+        for key in [None, Some("a.b"), Some("*"), Some("")] {
+            assert_eq!(by_key.subject(0, key), None, "{key:?}");
+        }
+        let deep = place("orders.>");
+        assert_eq!(deep.subject(0, Some("a.b")).as_deref(), Some("orders.a.b"));
     }
 
     #[test]
