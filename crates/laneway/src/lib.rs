@@ -31,4 +31,5 @@ pub use lanes::Failure;
 #[doc = include_str!("../../../docs/bus.md")]
 #[doc = include_str!("../../../docs/lanes.md")]
 #[doc = include_str!("../../../docs/migrating-from-jxt-core.md")]
+#[cfg_attr(feature = "nats", doc = include_str!("../../../docs/nats.md"))]
 struct Guides;
