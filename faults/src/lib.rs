@@ -105,4 +105,9 @@ pub const ALL: &[Entry] = &[
         about: nats::cluster::ABOUT,
         run: nats::cluster::run,
     },
+    Entry {
+        name: file::recovery::NAME,
+        about: file::recovery::ABOUT,
+        run: file::recovery::run,
+    },
 ];

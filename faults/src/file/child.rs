@@ -33,6 +33,10 @@ const GROUP: &str = "default";
 const PUBLISHERS: u64 = 32;
 const KEYS_EACH: u64 = 2;
 
+/// Who stores, and how many at once.
+const STOCKERS: u64 = 8;
+const STOCK_BATCH: u64 = 500;
+
 /// A child that nobody ends ends itself.
 const LIFETIME: Duration = Duration::from_mins(10);
 
@@ -49,6 +53,19 @@ pub(super) enum Task {
     Fill,
     /// Publishes until the disk fails, then tries again in vain, and tells.
     Break,
+    /// Stores as many events as it is told, in as many topics, tells, and lives on.
+    Stock,
+    /// Counts all events, and tells.
+    Count,
+}
+
+/// How much a child stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
+pub(super) struct Amount {
+    #[arg(default_value_t = 1)]
+    pub(super) topics: u64,
+    #[arg(default_value_t = 0)]
+    pub(super) events: u64,
 }
 
 #[derive(Debug, Parser)]
@@ -62,6 +79,8 @@ struct Arguments {
     /// The number of this life.
     owner: u64,
     seed: u64,
+    #[command(flatten)]
+    amount: Amount,
 }
 
 /// The arguments after [`ARGUMENT`] for a life.
@@ -71,18 +90,23 @@ pub(super) fn arguments(
     history: PathBuf,
     owner: u64,
     seed: u64,
+    amount: Option<Amount>,
 ) -> Vec<OsString> {
     let task = task
         .to_possible_value()
         .map(|value| value.get_name().to_owned());
-    vec![
+    let mut arguments = vec![
         ARGUMENT.into(),
         task.unwrap_or_default().into(),
         directory.into(),
         history.into(),
         owner.to_string().into(),
         seed.to_string().into(),
-    ]
+    ];
+    let amounts = amount.map(|amount| [amount.topics, amount.events]);
+    let amounts = amounts.into_iter().flatten();
+    arguments.extend(amounts.map(|amount| amount.to_string().into()));
+    arguments
 }
 
 /// Lives.
@@ -113,6 +137,7 @@ struct Child {
     history: Arc<History>,
     owner: u64,
     seed: u64,
+    amount: Amount,
     /// Publishers hold it while they publish; whoever wants quiet takes it.
     quiet: RwLock<()>,
     /// Handled, and not yet known to be settled.
@@ -125,16 +150,13 @@ impl Child {
         let began = Instant::now();
         let bus = Bus::open(&format!("file:{}", arguments.directory.display())).await?;
         tell(READY, began.elapsed().as_millis());
-        let topic = Topic::domain(TOPIC)
-            .partitions(8)
-            .retention(Retention::FOREVER)
-            .build()?;
-        bus.declare(&topic).await?;
+        bus.declare(&topic(TOPIC)?).await?;
         Ok(Self {
             bus,
             history: Arc::new(history),
             owner: arguments.owner,
             seed: arguments.seed,
+            amount: arguments.amount,
             quiet: RwLock::new(()),
             handled: Arc::default(),
         })
@@ -160,6 +182,8 @@ impl Child {
             Task::Drain => self.drain().await,
             Task::Fill => self.fill().await,
             Task::Break => self.break_down().await,
+            Task::Stock => self.stock().await,
+            Task::Count => self.count().await,
         }
     }
 
@@ -303,6 +327,68 @@ impl Child {
         tell(DONE, acked);
         Ok(())
     }
+}
+
+/// What is stored to be counted.
+impl Child {
+    async fn stock(self: &Arc<Self>) -> Result<()> {
+        let Amount { topics, events } = self.amount;
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..STOCKERS {
+            let child = self.clone();
+            tasks.spawn(async move {
+                // Every one of them has topics of its own, if there are enough.
+                for topic in (number % topics..topics).step_by(usize::try_from(STOCKERS)?) {
+                    let sharing = STOCKERS.div_ceil(topics);
+                    let share = number / topics;
+                    let of = |part| events * part / (topics * sharing);
+                    let count = of(topic * sharing + share + 1) - of(topic * sharing + share);
+                    child.stock_topic(&stock_name(topic), count).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended??;
+        }
+        tell(DONE, events);
+        std::future::pending().await
+    }
+
+    async fn stock_topic(&self, name: &str, events: u64) -> Result<()> {
+        self.bus.declare(&topic(name)?).await?;
+        let mut left = events;
+        while left > 0 {
+            let some = left.min(STOCK_BATCH);
+            let envelopes = (0..some).map(|number| {
+                let text = format!("the order of the customer with the number {number:>9}");
+                Envelope::builder(format!("order-{}", number % 100), "Placed").json(&text)
+            });
+            let envelopes = envelopes.collect::<Result<Vec<_>, _>>()?;
+            self.bus.publish_envelope_batch(name, &envelopes).await?;
+            left -= some;
+        }
+        Ok(())
+    }
+
+    async fn count(&self) -> Result<()> {
+        let mut events = 0;
+        for topic in 0..self.amount.topics {
+            let backlog = self.bus.backlog(&stock_name(topic), GROUP).await?;
+            events += backlog.iter().map(|lag| lag.records).sum::<u64>();
+        }
+        tell(DONE, events);
+        Ok(())
+    }
+}
+
+fn stock_name(number: u64) -> String {
+    format!("stock-{number}")
+}
+
+fn topic(name: &str) -> Result<Topic> {
+    let topic = Topic::domain(name).partitions(8);
+    Ok(topic.retention(Retention::FOREVER).build()?)
 }
 
 async fn handle_event(

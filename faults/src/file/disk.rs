@@ -37,6 +37,14 @@ const OPEN_LIMIT: Duration = Duration::from_mins(1);
 const LIMIT: Duration = Duration::from_mins(1);
 const DRAIN_LIMIT: Duration = Duration::from_mins(5);
 
+/// Takes all room of a file system for a file: most of it at once, then byte by byte what others
+/// leave, until there is none.
+const TAKE_ALL: &str = r#"
+free=$(df --output=avail -B1 "$(dirname "$0")" | tail -1)
+fallocate -l "$free" "$0" 2>/dev/null
+head -c 4G /dev/zero >> "$0" 2>/dev/null
+true"#;
+
 /// When a neighbour takes all room, and for how long.
 struct Step {
     after: Duration,
@@ -73,7 +81,7 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
         Ok(namespace) => namespace,
         Err(error) => return Ok(skipped(run, &error)),
     };
-    let times = if run.is_full() { 12 } else { 3 };
+    let times = if run.is_full() { 12 } else { 1 };
     let plan = plan(run.dice(), times);
     run.announce(&plan);
     let verdict = match Disk::new(&namespace, folder.path(), 2048) {
@@ -104,12 +112,8 @@ fn full(
     let mut recovered = 0;
     for step in plan {
         thread::sleep(step.after);
-        // All that is left; what others may use of it is told by an error.
         let mut take_all = namespace.command("sh");
-        take_all
-            .arg("-c")
-            .arg("head -c 4G /dev/zero > \"$0\" 2>/dev/null; true")
-            .arg(&ballast);
+        take_all.args(["-c", TAKE_ALL]).arg(&ballast);
         crate::shell::run(&mut take_all, LIMIT)?;
         let refused = life.hear(child::REFUSED, LIMIT)?;
         run.note(format_args!("the disk is full; refused at event {refused}"));

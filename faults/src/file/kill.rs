@@ -64,7 +64,7 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
         history: &file,
         namespace: None,
     };
-    let kills = if run.is_full() { 250 } else { 15 };
+    let kills = if run.is_full() { 250 } else { 10 };
     let plan = plan(run.dice(), kills);
     run.announce(&plan);
 

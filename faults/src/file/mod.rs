@@ -9,12 +9,13 @@
 //! - `child`: what the process does
 //! - `stage`: where its lives take place
 //! - `mount`: file systems that can be broken
-//! - [`kill`], [`power`], [`disk`]: the fault runs
+//! - [`kill`], [`power`], [`disk`], [`recovery`]: the fault runs
 
 pub mod child;
 pub mod disk;
 pub mod kill;
 pub mod power;
+pub mod recovery;
 
 mod mount;
 mod stage;

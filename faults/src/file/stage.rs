@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::child::{self, Task};
+use super::child::{self, Amount, Task};
 use super::mount::Namespace;
 use crate::life::{Life, program};
 
@@ -22,13 +22,23 @@ pub(super) struct Stage<'a> {
 impl Stage<'_> {
     /// Starts a life.
     pub(super) fn begin(&self, task: Task, owner: u64, seed: u64) -> Result<Life> {
+        self.start(task, owner, seed, None)
+    }
+
+    /// Starts a life that stores events, or counts them.
+    pub(super) fn begin_with(&self, task: Task, owner: u64, amount: Amount) -> Result<Life> {
+        self.start(task, owner, 0, Some(amount))
+    }
+
+    fn start(&self, task: Task, owner: u64, seed: u64, amount: Option<Amount>) -> Result<Life> {
         let program = program()?;
         let mut command = match self.namespace {
             Some(namespace) => namespace.command(program),
             None => Command::new(program),
         };
         let (directory, history) = (self.directory.to_owned(), self.history.to_owned());
-        command.args(child::arguments(task, directory, history, owner, seed));
+        let arguments = child::arguments(task, directory, history, owner, seed, amount);
+        command.args(arguments);
         Life::begin(&mut command, owner)
     }
 

@@ -9,6 +9,7 @@
 //!   which of them it was.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,6 +22,7 @@ use fjall::{
 };
 
 use super::disk::Disk;
+use super::fault;
 use super::journals::Journals;
 
 const MIB: u64 = 1 << 20;
@@ -51,11 +53,11 @@ const MOST_RUNS: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommitError {
     /// It was not written, or only in part.
-    #[error("{0}")]
+    #[error("writing: {}", fault::told(.0))]
     Write(fjall::Error),
     /// It was written, and nobody knows whether it is on disk.
-    #[error("{0}")]
-    Sync(fjall::Error),
+    #[error("syncing: {0}")]
+    Sync(io::Error),
 }
 
 pub(super) struct Engine {
@@ -202,7 +204,7 @@ impl Engine {
     pub(super) fn sync(&self, disk: &dyn Disk) -> Result<(), CommitError> {
         let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
         let synced = journals.sync(|journal| disk.sync(journal));
-        synced.map_err(|error| CommitError::Sync(error.into()))
+        synced.map_err(CommitError::Sync)
     }
 
     /// Whether all that was ever synced is on disk, as far as the system knows.

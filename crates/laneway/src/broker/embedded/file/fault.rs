@@ -42,6 +42,15 @@ pub(super) fn is_full(error: &fjall::Error) -> bool {
     )
 }
 
+/// An error of the engine in plain words, where there are any.
+pub(super) fn told(error: &fjall::Error) -> String {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => error.to_string(),
+        fjall::Error::Poisoned => "the engine's background work has failed".to_owned(),
+        error => error.to_string(),
+    }
+}
+
 /// What an error of the engine means when `what` is read.
 pub(super) fn reading(what: impl FnOnce() -> String, error: fjall::Error) -> BrokerError {
     match error {

@@ -18,10 +18,12 @@
 //! write-back once to every one of them.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::catalog::{self, Key};
@@ -53,7 +55,7 @@ pub(super) fn check(directory: &Path, identity: u64) -> Result<Checked, BrokerEr
     let (mut latest, mut torn) = (0, None);
     for (at, (_, path)) in journals.iter().enumerate() {
         // 64 MiB each, unless one batch was larger.
-        let bytes = fs::read(path).map_err(reading(path))?;
+        let bytes = read_data(path).map_err(reading(path))?;
         let whole = scan.whole_batches(&bytes);
         let rest = &bytes[whole..];
         // A new journal is filled with zeros.
@@ -103,6 +105,27 @@ impl Checked {
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> BrokerError + use<> {
     let doing = format!("reading {}", path.display());
     move |source| BrokerError::Io { doing, source }
+}
+
+/// Reads a file but for the hole at its end: most of a new journal was never written.
+fn read_data(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut end = 0;
+    loop {
+        match seek(&file, SeekFrom::Data(end)) {
+            Ok(data) => end = seek(&file, SeekFrom::Hole(data))?,
+            Err(Errno::NXIO) => break,
+            // A file system that does not know.
+            Err(_) => {
+                end = u64::MAX;
+                break;
+            }
+        }
+    }
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.take(end).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
