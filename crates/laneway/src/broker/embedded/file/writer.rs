@@ -31,6 +31,10 @@ const BATCH_BYTES: usize = 8 << 20;
 /// How often it is looked for room on a full disk.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(250);
 
+/// How long after the disk was full a failure of the engine may still come from that: it fails in the
+/// background, and is found out by the next commit.
+const FULL_LINGERS: Duration = Duration::from_mins(1);
+
 /// How often the last commit is noted where damage to the engine's files does not reach it.
 const NOTE_EVERY: Duration = if cfg!(test) {
     Duration::from_millis(200)
@@ -54,6 +58,8 @@ pub(super) struct Writer {
     pace: Pace,
     /// When the last commit was noted.
     noted: Instant,
+    /// When the disk was last seen full.
+    full_at: Option<Instant>,
     /// Whether the engine must be opened anew before it can write.
     is_broken: bool,
 }
@@ -69,6 +75,7 @@ impl Writer {
             cached_size: 0,
             pace: Pace::default(),
             noted: Instant::now(),
+            full_at: None,
             is_broken: false,
         }
     }
@@ -232,7 +239,10 @@ impl Writer {
         let from_want_of_room = match error {
             CommitError::Sync(_) => false,
             // A background thread tells nothing but that it has failed.
-            CommitError::Write(error) => fault::is_full(error) || self.is_tight(),
+            CommitError::Write(error) => {
+                let was_full = self.full_at.is_some_and(|at| at.elapsed() < FULL_LINGERS);
+                fault::is_full(error) || was_full || self.is_tight()
+            }
         };
         let trouble = if from_want_of_room && engine.is_intact() {
             self.is_broken = true;
@@ -245,10 +255,13 @@ impl Writer {
         trouble
     }
 
-    fn is_short_of_room(&self) -> bool {
+    fn is_short_of_room(&mut self) -> bool {
         let space = self.shared.disk.space(&self.shared.path);
         // What cannot be asked is found out by writing.
         let is_short = space.is_ok_and(Space::is_short);
+        if is_short {
+            self.full_at = Some(Instant::now());
+        }
         match (is_short, self.shared.trouble()) {
             (true, None) => self.shared.set_trouble(Some(Trouble::Full)),
             (false, Some(Trouble::Full)) => self.shared.set_trouble(None),

@@ -243,6 +243,25 @@ async fn an_engine_that_failed_for_want_of_room_is_opened_anew() {
 }
 
 #[tokio::test]
+async fn an_engine_that_failed_on_a_full_disk_is_opened_anew_when_that_is_found_out_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new();
+    let store = disk.store(folder.path()).await;
+    let first = log(&store, "orders", 0).await;
+    append(&first, "before").await;
+    disk.0.free.store(1 << 20, Ordering::SeqCst);
+    assert!(first.append(vec![record("no room")]).await.is_err());
+    fail_in_background(&store);
+    // Nothing was committed meanwhile.
+    disk.0.free.store(1 << 40, Ordering::SeqCst);
+    until(|| store.health().is_ok()).await;
+    let error = first.append(vec![record("x")]).await.unwrap_err();
+    assert!(matches!(error, BrokerError::DiskFull { .. }), "{error}");
+    until(|| store.health().is_ok()).await;
+    assert_eq!(append(&first, "after").await, 1);
+}
+
+#[tokio::test]
 async fn an_engine_that_failed_with_room_to_spare_stays_so() {
     let folder = tempfile::tempdir().unwrap();
     let disk = TestDisk::new();
