@@ -26,6 +26,13 @@ pub use bus::{
 pub use envelope::Envelope;
 pub use lanes::Failure;
 
+/// Ways into what is private, for the fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::broker::embedded::file::probe::probe as file_store;
+}
+
 /// The programs in the guides compile, and those with a `main` run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/bus.md")]

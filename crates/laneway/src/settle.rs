@@ -75,8 +75,11 @@ impl Position {
     #[must_use]
     pub fn is_behind(&self, other: &Self) -> bool {
         let progress = |position: &Self| {
-            let done = position.done.iter();
-            let done: u64 = done.map(|range| range.end() - range.start() + 1).sum();
+            let count = |range: &RangeInclusive<u64>| range.end() - range.start();
+            let done = position.done.iter().fold(0_u64, |sum, range| {
+                // What was read from outside may claim anything.
+                sum.saturating_add(count(range)).saturating_add(1)
+            });
             (position.low, done)
         };
         progress(self) < progress(other)
@@ -473,7 +476,22 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Position::decode(&bytes);
+            let bytes = [&[VERSION], &bytes[..]].concat();
+            if let Ok(position) = Position::decode(&bytes) {
+                prop_assert!(!position.is_behind(&position));
+                let _ = Tracker::resume(position).position();
+            }
         }
+    }
+
+    #[test]
+    fn a_position_that_claims_everything_is_read() {
+        let mut bytes = vec![VERSION];
+        for number in [0, 0, u64::MAX] {
+            put(&mut bytes, number);
+        }
+        let position = Position::decode(&bytes).unwrap();
+        assert_eq!(position.done_above(), [0..=u64::MAX]);
+        assert!(Position::at(0).is_behind(&position));
     }
 }

@@ -13,7 +13,7 @@
 //! Topics with [`Storage::Memory`] live in a memory store in either broker; only their declaration
 //! is kept on disk by `file:`.
 
-mod file;
+pub(crate) mod file;
 mod finish;
 mod member;
 mod memory;

@@ -164,6 +164,18 @@ fn latest_batch(bytes: &[u8], identity: u64) -> u64 {
     commits.max().unwrap_or(0)
 }
 
+/// Reads any bytes as a journal.
+#[cfg(any(test, fuzzing))]
+pub(super) fn probe(bytes: &[u8], identity: u64) {
+    let whole = Scan::new(identity).whole_batches(bytes);
+    let rest = &bytes[whole..];
+    let _ = (
+        is_zero(rest),
+        latest_row(rest, identity),
+        latest_batch(rest, identity),
+    );
+}
+
 /// Follows the journals through their batches.
 ///
 /// ```text

@@ -27,6 +27,7 @@
 //! | `log`, `read` | the log of a partition |
 //! | `retire` | gives space back |
 //! | `disk`, `fault` | what can go wrong |
+//! | `probe` | feeds any bytes to all that reads them |
 
 mod alone;
 mod batch;
@@ -38,6 +39,8 @@ mod fault;
 mod journals;
 mod log;
 mod pace;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod probe;
 mod queue;
 mod read;
 mod recover;
