@@ -37,7 +37,22 @@ struct Growth {
     segment: Option<u32>,
     spans: Vec<Span>,
     records: Vec<Arc<Record>>,
-    acks: Vec<(u64, Ack<u64>, Place)>,
+    answers: Vec<Answer>,
+}
+
+/// What a publisher waits for.
+pub(super) struct Answer {
+    offset: u64,
+    ack: Ack<u64>,
+    place: Place,
+}
+
+impl Answer {
+    pub(super) fn give(self) {
+        // Room first: whoever hears the answer may want it.
+        drop(self.place);
+        let _ = self.ack.send(Ok(self.offset));
+    }
 }
 
 impl Growth {
@@ -116,7 +131,7 @@ impl<'a> Batch<'a> {
                     segment: contents.spans.back().map(|span| span.segment),
                     spans: Vec::new(),
                     records: Vec::new(),
-                    acks: Vec::new(),
+                    answers: Vec::new(),
                     log: log.clone(),
                 });
                 self.pending.logs.len() - 1
@@ -131,7 +146,11 @@ impl<'a> Batch<'a> {
         }
         let growth = &mut self.pending.logs[index];
         growth.records.extend(records);
-        growth.acks.push((first, ack, place));
+        growth.answers.push(Answer {
+            offset: first,
+            ack,
+            place,
+        });
     }
 
     /// Puts the open row of a log into its segment.
@@ -247,7 +266,7 @@ fn put_span(
 impl Pending {
     /// How many publishers wait for an answer.
     pub(super) fn publishers(&self) -> usize {
-        self.logs.iter().map(|growth| growth.acks.len()).sum()
+        self.logs.iter().map(|growth| growth.answers.len()).sum()
     }
 
     /// It is written, not yet synced.
@@ -264,9 +283,10 @@ impl Pending {
         }
     }
 
-    /// It is durable: readers may see it, and publishers are told. `cached` hears what is in memory
-    /// now.
-    pub(super) fn durable(self, mut cached: impl FnMut(&Arc<LogState>, usize, u64)) {
+    /// It is durable: readers may see it. `cached` hears what is in memory now. What it returns is to
+    /// be told to the publishers.
+    pub(super) fn durable(self, mut cached: impl FnMut(&Arc<LogState>, usize, u64)) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(self.publishers());
         for growth in self.logs {
             let end = growth.end();
             let count = growth.records.len();
@@ -275,21 +295,18 @@ impl Pending {
             contents.extend(growth.spans, growth.records, end);
             drop(contents);
             cached(&growth.log, count, size);
-            for (offset, ack, place) in growth.acks {
-                // Room first: whoever hears the answer may want it.
-                drop(place);
-                let _ = ack.send(Ok(offset));
-            }
+            answers.extend(growth.answers);
         }
         for ack in self.patient {
             let _ = ack.send(Ok(()));
         }
+        answers
     }
 
     /// It failed.
     pub(super) fn refuse(self, error: impl Fn() -> BrokerError) {
-        for (_, ack, _) in self.logs.into_iter().flat_map(|growth| growth.acks) {
-            let _ = ack.send(Err(error()));
+        for answer in self.logs.into_iter().flat_map(|growth| growth.answers) {
+            let _ = answer.ack.send(Err(error()));
         }
         let quick = self.quick.into_iter().map(|(ack, _)| ack);
         for ack in quick.chain(self.patient) {

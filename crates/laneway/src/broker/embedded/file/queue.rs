@@ -21,8 +21,9 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     waiting: VecDeque<T>,
-    /// The thread sleeps until there are so many, so that it is not woken by each.
-    wanted: usize,
+    /// The thread sleeps until there are so many, so that it is not woken by each. `None` while it
+    /// is awake: telling nobody costs as much as telling somebody.
+    wanted: Option<usize>,
     closed: bool,
 }
 
@@ -36,7 +37,7 @@ impl<T> Queue<T> {
             room: Arc::new(Semaphore::new(ROOM)),
             state: Mutex::new(State {
                 waiting: VecDeque::new(),
-                wanted: 1,
+                wanted: None,
                 closed: false,
             }),
             filled: Condvar::new(),
@@ -58,7 +59,12 @@ impl<T> Queue<T> {
             return Err(entry);
         }
         state.waiting.push_back(entry);
-        let is_enough = state.waiting.len() >= state.wanted;
+        let is_enough = state
+            .wanted
+            .is_some_and(|wanted| state.waiting.len() >= wanted);
+        if is_enough {
+            state.wanted = None;
+        }
         drop(state);
         if is_enough {
             self.filled.notify_one();
@@ -73,9 +79,12 @@ impl<T> Queue<T> {
 
     /// Waits for so many entries, or until the time is up, or until the queue is closed.
     pub(super) fn wait(&self, entries: usize, time: Option<Duration>) -> usize {
-        let mut state = self.lock();
-        state.wanted = entries;
-        let too_few = |state: &mut State<T>| state.waiting.len() < state.wanted && !state.closed;
+        let state = self.lock();
+        let too_few = |state: &mut State<T>| {
+            let is_short = state.waiting.len() < entries && !state.closed;
+            state.wanted = is_short.then_some(entries);
+            is_short
+        };
         let mut state = match time {
             None => self
                 .filled
@@ -88,7 +97,7 @@ impl<T> Queue<T> {
                     .0
             }
         };
-        state.wanted = 1;
+        state.wanted = None;
         state.waiting.len()
     }
 

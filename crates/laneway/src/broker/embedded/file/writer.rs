@@ -14,8 +14,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
+
 use super::Shared;
-use super::batch::{Batch, Pending};
+use super::batch::{Answer, Batch, Pending};
 use super::directory::Directory;
 use super::disk::Space;
 use super::engine::{CommitError, Engine};
@@ -47,6 +49,8 @@ const CACHE_SIZE: u64 = 32 << 20;
 
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
+    /// Where the store was opened, and publishers run.
+    runtime: Handle,
     /// Ours until the thread ends.
     directory: Directory,
     /// The last synced commit.
@@ -68,6 +72,7 @@ impl Writer {
     pub(super) fn new(shared: Arc<Shared>, directory: Directory, commit: u64) -> Self {
         Self {
             shared,
+            runtime: Handle::current(),
             directory,
             commit,
             waiting: VecDeque::new(),
@@ -197,12 +202,25 @@ impl Writer {
         }
     }
 
+    /// Answers publishers. Every answer from this thread may wake a thread of the runtime that takes
+    /// this one's place for the sake of one publisher, so several are given from within.
+    fn answer(&self, answers: Vec<Answer>) {
+        let alone = answers.len() <= 1;
+        let give = move || answers.into_iter().for_each(Answer::give);
+        if alone {
+            give();
+        } else {
+            self.runtime.spawn(async move { give() });
+        }
+    }
+
     /// Tells publishers and readers, and forgets the oldest records that are in memory.
     fn tell(&mut self, pending: Pending) {
-        pending.durable(|log, count, size| {
+        let answers = pending.durable(|log, count, size| {
             self.cached_size += size;
             self.cached.push_back((log.clone(), count, size));
         });
+        self.answer(answers);
         while self.cached_size > CACHE_SIZE
             && let Some((log, count, size)) = self.cached.pop_front()
         {
