@@ -1,13 +1,14 @@
 //! A bucket of entries that are changed only by those who know their last revision.
 
+use std::error::Error;
 use std::time::Duration;
 
-use async_nats::jetstream::Context;
-use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::kv::{self, Store, UpdateErrorKind};
 use async_nats::jetstream::stream::RawMessageErrorKind;
+use async_nats::jetstream::{self, Context, ErrorCode};
 use bytes::Bytes;
 
+use super::connect::ask;
 use super::error::Trouble;
 
 /// What the bucket of a store calls an entry that was removed.
@@ -69,8 +70,8 @@ impl Bucket {
     /// Reads an entry from the one server that has the last word: a copy may be behind.
     pub(super) async fn read(&self, key: &str) -> Result<Entry, Trouble> {
         let subject = format!("{}{key}", self.store.prefix);
-        let message = self.store.stream.get_last_raw_message_by_subject(&subject);
-        match message.await {
+        let stream = &self.store.stream;
+        match ask(|| stream.get_last_raw_message_by_subject(&subject)).await {
             Ok(message) => {
                 let is_there = message.headers.get(OPERATION).is_none();
                 Ok(Entry {
@@ -137,18 +138,23 @@ impl Bucket {
 }
 
 fn unchanged(doing: &'static str, error: kv::UpdateError) -> Unchanged {
-    use std::error::Error;
-
-    let conflict = error.kind() == UpdateErrorKind::WrongLastRevision
-        || error
-            .source()
-            .and_then(|source| {
-                source.downcast_ref::<async_nats::jetstream::context::PublishError>()
-            })
-            .is_some_and(|error| error.kind() == PublishErrorKind::WrongLastSequence);
-    if conflict {
+    if error.kind() == UpdateErrorKind::WrongLastRevision || is_overtaken(&error) {
         Unchanged::Conflict
     } else {
         Unchanged::Unknown(Trouble::new(doing, error))
     }
+}
+
+/// In a cluster a change is refused in this way while another one is on its way.
+fn is_overtaken(error: &kv::UpdateError) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<jetstream::Error>() {
+            let code = error.error_code();
+            return code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
+                || code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE;
+        }
+        cause = error.source();
+    }
+    false
 }

@@ -17,7 +17,10 @@ use crate::broker::{BoxFuture, BrokerError, Claim, Reader};
 use crate::settle::Position;
 
 /// A change of ours that was given up may still come through, and then the next one has to look again.
-const TRIES: usize = 10;
+const TRIES: u32 = 20;
+
+/// While it is on its way, nothing else gets through: the longer it takes, the longer we wait.
+const ON_ITS_WAY: Duration = Duration::from_millis(2);
 
 /// Between two tries to give a partition away.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
@@ -125,7 +128,7 @@ impl Holding {
             born: self.place.born,
             position,
         };
-        for _ in 0..TRIES {
+        for tries in 1..=TRIES {
             let written = self
                 .server
                 .groups
@@ -143,7 +146,12 @@ impl Holding {
                         self.server
                             .group_record(&self.place, &self.group, self.partition);
                     match reading.await? {
-                        (Some(found), revision) if self.is_in(&found) => known.0 = revision,
+                        (Some(found), revision) if self.is_in(&found) => {
+                            if revision == known.0 {
+                                tokio::time::sleep(ON_ITS_WAY * tries).await;
+                            }
+                            known.0 = revision;
+                        }
                         _ => {
                             self.lose();
                             return Err(self.not_ours());

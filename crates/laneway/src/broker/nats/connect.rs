@@ -1,5 +1,6 @@
 //! The connection: made once, and again whenever it is gone.
 
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::{Client, ConnectOptions, Event, rustls};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::error::Trouble;
 use super::options::{Identity, NatsConnection, NatsOptions};
@@ -23,6 +25,21 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// How many messages may be on their way to the server without an answer.
 const UNANSWERED: usize = 16 * 1024;
+
+/// In a cluster nobody answers while it is being decided who should. What is asked then is asked again
+/// after this long, so many times.
+const UNHEARD_AFTER: Duration = Duration::from_secs(1);
+const UNHEARD: usize = 4;
+
+/// Asks something that can be asked again without harm.
+pub(super) async fn ask<T, F: Future<Output = T>>(mut question: impl FnMut() -> F) -> T {
+    for _ in 0..UNHEARD {
+        if let Ok(answer) = timeout(UNHEARD_AFTER, question()).await {
+            return answer;
+        }
+    }
+    question().await
+}
 
 /// Counts the connections that there were. Whoever waits for something on one learns when it is gone.
 #[derive(Clone, Debug)]

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, ReplayPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use smol_str::SmolStr;
+use tokio::time::sleep;
 
 use super::bucket::Unchanged;
+use super::connect::ask;
 use super::message::record_of;
 use super::names;
 use super::record::GroupRecord;
@@ -29,6 +31,13 @@ const COUNTER_GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// How many to look at at once when counting.
 const COUNTED_AT_ONCE: usize = 1000;
+
+/// While a change is on its way, nothing else gets through.
+const ON_ITS_WAY: Duration = Duration::from_millis(5);
+
+/// A consumer that was just made may not be known to all servers of a cluster.
+const NOT_KNOWN_YET: Duration = Duration::from_millis(50);
+const COUNT_TRIES: usize = 20;
 
 /// Others change it at the same time, and each time one of them gets through.
 const TRIES: usize = 100;
@@ -98,7 +107,7 @@ impl Server {
             };
             match self.groups.write(&key, record.encode(), revision).await {
                 Ok(_) => return Ok(()),
-                Err(Unchanged::Conflict) => {}
+                Err(Unchanged::Conflict) => sleep(ON_ITS_WAY).await,
                 Err(Unchanged::Unknown(trouble)) => return Err(self.trouble(trouble)),
             }
         }
@@ -120,7 +129,7 @@ impl Server {
         let mut records = Vec::new();
         let mut next = from.max(1);
         while records.len() < most {
-            match stream.get_first_raw_message_by_subject(&filter, next).await {
+            match ask(|| stream.get_first_raw_message_by_subject(&filter, next)).await {
                 Ok(message) => {
                     next = message.sequence + 1;
                     let at_ms = millis(message.time.unix_timestamp_nanos());
@@ -190,72 +199,75 @@ impl Server {
             .map_or_else(|| Position::at(0), |record| record.position);
         let filter = place.filter(partition);
         let stream = self.stream(place).await?;
-        let nothing = Lag {
+        let failed = |error: &dyn std::fmt::Display| self.failed("counting messages", error);
+        let lag = |records, oldest| Lag {
             partition,
-            records: 0,
-            oldest: None,
+            records,
+            oldest,
         };
-        // The usual case, for the price of one question.
-        match stream.get_last_raw_message_by_subject(&filter).await {
-            Ok(last) if last.sequence < position.low() => return Ok(nothing),
-            Ok(_) => {}
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
-                return Ok(nothing);
+        for _ in 0..COUNT_TRIES {
+            let last = match ask(|| stream.get_last_raw_message_by_subject(&filter)).await {
+                Ok(last) => last.sequence,
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => 0,
+                Err(error) => return Err(failed(&error)),
+            };
+            // The usual case, for the price of one question.
+            if last < position.low() || last == 0 {
+                return Ok(lag(0, None));
             }
-            Err(error) => return Err(self.failed("counting messages", error)),
+            let config = reading(filter.clone(), position.low(), COUNTER_GONE_AFTER, true);
+            let consumer = stream.create_consumer(config).await;
+            let consumer = consumer.map_err(|error| failed(&error))?;
+            let counted = count(&consumer, &position).await;
+            let name = &consumer.cached_info().name;
+            // If it stays, it goes away by itself.
+            let _ = stream.delete_consumer(name).await;
+            match counted {
+                // It counted on a copy that does not have the last one yet.
+                Ok((0, _)) if !position.is_done(last) => {}
+                Ok((records, oldest)) => return Ok(lag(records, oldest)),
+                Err(error) => tracing::debug!(error, "counting messages begins anew"),
+            }
+            sleep(NOT_KNOWN_YET).await;
         }
-        let config = reading(filter, position.low(), COUNTER_GONE_AFTER, true);
-        let consumer = stream.create_consumer(config).await;
-        let consumer = consumer.map_err(|error| self.failed("counting messages", error))?;
-        let counted = self.count(&consumer, &position, partition).await;
-        let name = &consumer.cached_info().name;
-        // If it stays, it goes away by itself.
-        let _ = stream.delete_consumer(name).await;
-        counted
+        Err(failed(&"no server has both the consumer and the messages"))
     }
+}
 
-    /// Counts what is not settled. What is done above the low-water mark is looked at one by one:
-    /// the numbers between the ends of a range belong to other partitions, too.
-    async fn count(
-        &self,
-        consumer: &async_nats::jetstream::consumer::PullConsumer,
-        position: &Position,
-        partition: u32,
-    ) -> Result<Lag, BrokerError> {
-        let trouble = |error: String| self.failed("counting messages", error);
-        let mut unsettled = consumer.cached_info().num_pending;
-        let mut left = unsettled;
-        let last_done = position.done_above().last().map_or(0, |range| *range.end());
-        let at_once = if last_done == 0 { 1 } else { COUNTED_AT_ONCE };
-        let mut oldest = None;
-        while left > 0 {
-            let most = usize::try_from(left).unwrap_or(at_once).min(at_once);
-            let some = consumer.fetch().max_messages(most).messages().await;
-            let mut some = some.map_err(|error| trouble(error.to_string()))?;
-            let mut got = false;
-            let mut sequence = 0;
-            while let Some(message) = some.next().await {
-                let message = message.map_err(|error| trouble(error.to_string()))?;
-                let info = message.info().map_err(|error| trouble(error.to_string()))?;
-                got = true;
-                left = left.saturating_sub(1);
-                sequence = info.stream_sequence;
-                if position.is_done(sequence) {
-                    unsettled = unsettled.saturating_sub(1);
-                } else if oldest.is_none() {
-                    oldest = Some(age(millis(info.published.unix_timestamp_nanos())));
-                }
-            }
-            if !got || (sequence >= last_done && oldest.is_some()) {
-                break;
+/// Counts what is not settled, and says how old the oldest of it is. What is done above the low-water
+/// mark is looked at one by one: the numbers between the ends of a range belong to other partitions, too.
+async fn count(
+    consumer: &PullConsumer,
+    position: &Position,
+) -> Result<(u64, Option<Duration>), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut unsettled = consumer.cached_info().num_pending;
+    let mut left = unsettled;
+    let last_done = position.done_above().last().map_or(0, |range| *range.end());
+    let at_once = if last_done == 0 { 1 } else { COUNTED_AT_ONCE };
+    let mut oldest = None;
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(at_once).min(at_once);
+        let some = consumer.fetch().max_messages(most).messages().await;
+        let mut some = some.map_err(|error| text(&error))?;
+        let mut last = None;
+        while let Some(message) = some.next().await {
+            let message = message.map_err(|error| text(&error))?;
+            let info = message.info().map_err(|error| text(&error))?;
+            left = left.saturating_sub(1);
+            last = Some(info.stream_sequence);
+            if position.is_done(info.stream_sequence) {
+                unsettled = unsettled.saturating_sub(1);
+            } else if oldest.is_none() {
+                oldest = Some(age(millis(info.published.unix_timestamp_nanos())));
             }
         }
-        Ok(Lag {
-            partition,
-            records: unsettled,
-            oldest: oldest.filter(|_| unsettled > 0),
-        })
+        // Retention took the rest, or there is nothing more to learn.
+        if last.is_none_or(|last| last >= last_done && oldest.is_some()) {
+            break;
+        }
     }
+    Ok((unsettled, oldest.filter(|_| unsettled > 0)))
 }
 
 /// A consumer that reads a partition from a sequence on, in order, and keeps nothing on the server.

@@ -28,6 +28,9 @@ const LEAST_AT_ONCE: usize = 8;
 /// A server that is silent for two of these is asked anew.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// Between two tries to read.
+const ANEW_AFTER: Duration = Duration::from_millis(20);
+
 /// A consumer of ours that nobody reads from is gone after this long.
 const GONE_AFTER: Duration = Duration::from_mins(1);
 
@@ -95,6 +98,8 @@ impl PartitionReader {
             if !records.is_empty() {
                 return Ok(records);
             }
+            // In a cluster it takes a moment until every server knows a consumer.
+            tokio::time::sleep(ANEW_AFTER).await;
         }
     }
 

@@ -14,7 +14,7 @@ use async_nats::jetstream::{Context, ErrorCode};
 use futures_util::TryStreamExt;
 
 use super::bucket::Bucket;
-use super::connect::{self, Link};
+use super::connect::{self, Link, ask};
 use super::error::Trouble;
 use super::names::{self, Names};
 use super::options::NatsOptions;
@@ -200,7 +200,7 @@ impl Server {
     }
 
     pub(super) async fn stream_info(&self, stream: &str) -> Result<Option<Info>, BrokerError> {
-        match self.context.get_stream(stream).await {
+        match ask(|| self.context.get_stream(stream)).await {
             Ok(stream) => Ok(Some(stream.cached_info().clone())),
             Err(error) => match error.kind() {
                 GetStreamErrorKind::JetStream(cause)

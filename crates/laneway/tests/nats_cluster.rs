@@ -1,0 +1,105 @@
+//! Three servers that keep copies of everything: one of them may be gone at any time.
+
+mod nats;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use laneway::Bus;
+use tokio::time::sleep;
+
+use nats::server::NatsServer;
+use nats::{SOON, Starts, declare, event, eventually, fresh, publish, settled};
+
+/// Servers that know each other.
+fn cluster(program: &str) -> Vec<NatsServer> {
+    let free: Vec<_> = (0..3)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
+        .collect();
+    let ports: Vec<_> = free
+        .iter()
+        .map(|listener| listener.local_addr().expect("an address").port())
+        .collect();
+    drop(free);
+    let routes: Vec<_> = ports
+        .iter()
+        .map(|port| format!("\"nats://127.0.0.1:{port}\""))
+        .collect();
+    let routes = routes.join(", ");
+    let start = |port: &u16| {
+        NatsServer::start(program, |_| {
+            format!(
+                "server_name: s{port}\n\
+                 cluster {{ name: c, listen: 127.0.0.1:{port}, routes: [{routes}] }}"
+            )
+        })
+    };
+    ports.iter().map(start).collect()
+}
+
+/// Opens a bus there, as soon as the servers have found each other.
+async fn open(address: &str) -> Bus {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match Bus::open(address).await {
+            Ok(bus) => return bus,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_server_may_be_killed() {
+    const KEYS: u64 = 20;
+    needs::slow!();
+    let mut servers = cluster(&needs::service!("nats_bin"));
+    let addresses: Vec<_> = servers.iter().map(NatsServer::address).collect();
+    let bus = open(&fresh(&addresses.join(","), "&replicas=3")).await;
+    declare(&bus, "orders", 4).await;
+    let starts = Starts::default();
+    let seen = starts.clone();
+    bus.subscribe_envelope("orders", move |event| {
+        seen.note("one", &event);
+        async { Ok(()) }
+    })
+    .await
+    .expect("subscribed");
+    let over = Arc::new(AtomicBool::new(false));
+    let publishing: Vec<_> = (0..KEYS)
+        .map(|key| {
+            let (bus, over) = (bus.clone(), over.clone());
+            tokio::spawn(async move {
+                let mut number = 0;
+                while !over.load(Ordering::SeqCst) {
+                    publish(&bus, "orders", &event(&format!("key-{key}"), number)).await;
+                    number += 1;
+                    sleep(Duration::from_millis(10)).await;
+                }
+                number
+            })
+        })
+        .collect();
+    for server in &mut servers {
+        let before = starts.distinct();
+        eventually("it is at it", async || starts.distinct() > before + 100).await;
+        server.kill();
+        let before = starts.distinct();
+        eventually("the others go on", async || {
+            starts.distinct() > before + 100
+        })
+        .await;
+        server.resume();
+    }
+    over.store(true, Ordering::SeqCst);
+    let mut count = 0;
+    for published in publishing {
+        count += published.await.expect("no panic");
+    }
+    settled(&bus, "orders").await;
+    starts.assert_in_order();
+    assert_eq!(starts.distinct(), usize::try_from(count).expect("small"));
+    bus.close(SOON).await.expect("closed");
+}
