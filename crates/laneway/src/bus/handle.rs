@@ -149,22 +149,21 @@ impl Inner {
         let flow = &self.flow;
         let deadline_at = Instant::now() + deadline;
         flow.condition.closing();
-        let mut member = None;
-        let drain = match flow.kind {
+        let (drain, ended) = match flow.kind {
             // They are safe in the log.
-            Kind::Domain => Drain::Running,
+            Kind::Domain => (Drain::Running, None),
             // They are settled already: what was taken has to get to the lanes.
             Kind::Plain => {
                 flow.ending.send_replace(Ending::Soon);
                 let ended = timeout_at(deadline_at, &mut keeper).await;
-                member = ended.ok().and_then(Result::ok);
-                Drain::Queued
+                (Drain::Queued, ended.ok())
             }
         };
         flow.ending.send_replace(Ending::Now);
-        if member.is_none() && !keeper.is_finished() {
-            member = keeper.await.ok();
-        }
+        let member = match ended {
+            Some(ended) => ended.ok(),
+            None => keeper.await.ok(),
+        };
         let left = deadline_at.saturating_duration_since(Instant::now());
         let mut report = flow.intake.close(drain, left).await;
         self.add_untold(&mut report);

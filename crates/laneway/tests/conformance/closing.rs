@@ -105,6 +105,17 @@ pub(crate) async fn a_subscription_is_closed_alone<F: Fixture>(at: &F) {
     assert_eq!(one.of("a"), (0..10).collect::<Vec<_>>(), "and goes on");
 }
 
+pub(crate) async fn a_group_is_left_by_whoever_closes<F: Fixture>(at: &F) {
+    let bus = at.bus().await;
+    // What closing has to wait for may be over before it looks, or not.
+    for _ in 0..20 {
+        let subscription = bus.subscribe_envelope("orders", async |_| Ok(())).await;
+        let subscription = subscription.expect("subscribed");
+        assert!(subscription.close(SOON).await.is_clean());
+        bus.delete("orders").await.expect("nobody reads it");
+    }
+}
+
 pub(crate) async fn nothing_that_was_settled_runs_again<F: Fixture>(at: &F) {
     let bus = at.bus().await;
     declare(&bus, "orders", 1).await;

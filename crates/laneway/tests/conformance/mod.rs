@@ -184,6 +184,7 @@ macro_rules! conformance {
                 closing_finishes_what_runs_and_reports_the_rest
                 a_handler_over_the_deadline_is_cancelled
                 a_subscription_is_closed_alone
+                a_group_is_left_by_whoever_closes
                 nothing_that_was_settled_runs_again
                 closing_goes_on_when_its_caller_gives_up
                 a_closed_bus_says_so
