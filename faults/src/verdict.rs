@@ -56,6 +56,16 @@ impl Verdict {
         self
     }
 
+    /// From now on a count that was only told must have a certain value.
+    pub fn require(mut self, name: &str, required: u64) -> Self {
+        for count in &mut self.counts {
+            if count.name == name {
+                count.required = Some(required);
+            }
+        }
+        self
+    }
+
     /// Adds the counts of another verdict, each with its subject.
     pub fn and(mut self, subject: &str, other: Self) -> Self {
         self.counts
@@ -165,6 +175,15 @@ mod tests {
         let text = verdict.to_string();
         assert!(text.contains("BROKEN"), "{text}");
         assert!(text.ends_with("redis was not seen\nFAIL"), "{text}");
+    }
+
+    #[test]
+    fn what_was_only_told_can_be_required() {
+        let verdict = Verdict::new()
+            .count("crashes", 1)
+            .renamed("crashes", "kills");
+        assert!(verdict.clone().require("kills", 1).passes());
+        assert!(!verdict.require("kills", 0).passes());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Members join and leave a group all the time, one in ten attempts fails, and one in a hundred
 //! panics.
 //!
-//! What must hold: everything that was acknowledged is handled in the end, in order per key.
+//! What must hold: everything that was acknowledged is handled in the end, in order per key; and since
+//! nobody crashes, nothing that was handled is handled again.
 
 use std::fmt;
 use std::thread;
@@ -13,6 +14,7 @@ use rand::{Rng, RngExt};
 use super::child::Task;
 use super::server;
 use super::stage::Stage;
+use super::story::RUN_AGAIN;
 use crate::frame::Run;
 use crate::verdict::Verdict;
 
@@ -94,7 +96,10 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
         Stage::leave(member)?;
     }
     let story = stage.end(publisher, members)?;
-    Ok(story.judge().count("joined or left", plan.len() as u64))
+    Ok(story
+        .judge()
+        .require(RUN_AGAIN, 0)
+        .count("joined or left", plan.len() as u64))
 }
 
 #[cfg(test)]

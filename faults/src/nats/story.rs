@@ -13,6 +13,9 @@ use laneway::testing::history::{Attempt, Event, MessageId, Record, Rules};
 
 use crate::verdict::Verdict;
 
+/// Handled by one owner, and by the next one again. In the verdict.
+pub(super) const RUN_AGAIN: &str = "run again by the next owner";
+
 type Key = Arc<str>;
 
 /// All that happened, in its order.
@@ -32,7 +35,7 @@ impl Story {
         }
         Verdict::from(&Rules::at_least_once().check(reader.records))
             .renamed("crashes", "changes of owner, by key")
-            .renamed("duplicates after a crash", "run again by the next owner")
+            .renamed("duplicates after a crash", RUN_AGAIN)
             .count("ended after the next owner began", reader.late)
             .count("admitted before it froze, begun after", reader.admitted)
     }
