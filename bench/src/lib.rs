@@ -18,6 +18,7 @@
 //! - [`channels`]: the floor
 //! - [`lanes`]: the lanes engine and its peers
 //! - [`bus`]: the bus, in memory and on disk
+//! - [`nats`]: the bus on NATS
 //! - [`services`]: real servers to be measured against
 //!
 //! # Adding a benchmark
@@ -49,6 +50,7 @@ pub mod contenders;
 pub mod frame;
 pub mod lanes;
 pub mod machine;
+pub mod nats;
 pub mod progress;
 pub mod report;
 pub mod results;
@@ -90,5 +92,11 @@ pub const ALL: &[Entry] = &[
         about: bus::ABOUT,
         build: bus::bench,
         service: Some(bus::SERVICE),
+    },
+    Entry {
+        name: nats::NAME,
+        about: nats::ABOUT,
+        build: nats::bench,
+        service: Some(nats::SERVICE),
     },
 ];

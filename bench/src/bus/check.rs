@@ -9,13 +9,13 @@ use super::load::{KEYS, key_number};
 use crate::frame::Sample;
 
 /// What was counted, by name, in the table and in the figures.
-pub(super) const ORDER_VIOLATIONS: &str = "order_violations";
+pub(crate) const ORDER_VIOLATIONS: &str = "order_violations";
 /// Published and never handled.
-pub(super) const LOST: &str = "lost";
+pub(crate) const LOST: &str = "lost";
 
 /// Follows the events of all keys. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Checker(Arc<Inner>);
+pub(crate) struct Checker(Arc<Inner>);
 
 struct Inner {
     /// The next sequence number of each key.
@@ -28,7 +28,7 @@ struct Inner {
 
 impl Checker {
     /// For so many events in all.
-    pub(super) fn new(expected: u64) -> Self {
+    pub(crate) fn new(expected: u64) -> Self {
         Self(Arc::new(Inner {
             next: (0..KEYS).map(|_| AtomicU32::new(0)).collect(),
             handled: AtomicU64::new(0),
@@ -39,7 +39,7 @@ impl Checker {
     }
 
     /// An event was handled. One that comes again counts as a violation too: nothing failed here.
-    pub(super) fn handled(&self, key: &str, sequence: u32) {
+    pub(crate) fn handled(&self, key: &str, sequence: u32) {
         let next = key_number(key).and_then(|key| self.0.next.get(key));
         let in_order = next.is_some_and(|next| {
             // No read-modify-write: if two of a key ran at a time, that would be seen below.
@@ -60,12 +60,12 @@ impl Checker {
     }
 
     /// Resolves when as many were handled as were expected.
-    pub(super) async fn all_handled(&self) {
+    pub(crate) async fn all_handled(&self) {
         self.0.all_handled.notified().await;
     }
 
     /// Adds what was counted. `published` of each key: what is missing at its end is lost.
-    pub(super) fn sample(&self, sample: Sample, per_key: impl Fn(usize) -> u32) -> Sample {
+    pub(crate) fn sample(&self, sample: Sample, per_key: impl Fn(usize) -> u32) -> Sample {
         let lost: u64 = self
             .0
             .next

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 pub(super) const KEYS: u32 = 10_000;
 
 /// The topic of all scenarios.
-pub(super) const TOPIC: &str = "orders";
+pub(crate) const TOPIC: &str = "orders";
 
 /// Bytes of payload.
 const PAYLOAD: usize = 128;
@@ -24,19 +24,19 @@ pub(super) fn key(number: u32) -> String {
 }
 
 /// The number of a key, from its text.
-pub(super) fn key_number(key: &str) -> Option<usize> {
+pub(crate) fn key_number(key: &str) -> Option<usize> {
     key.strip_prefix("order-")?.parse().ok()
 }
 
 /// Makes events as a publisher would. The version of an event is its place among those of its key.
 #[derive(Clone)]
-pub(super) struct Events {
+pub(crate) struct Events {
     keys: Arc<Vec<String>>,
     payload: Payload,
 }
 
 impl Events {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let text = format!("\"{}\"", "x".repeat(PAYLOAD - 2));
         Ok(Self {
             keys: Arc::new((0..KEYS).map(key).collect()),
@@ -44,7 +44,7 @@ impl Events {
         })
     }
 
-    pub(super) fn event(&self, key: u32, sequence: u32) -> Result<Envelope> {
+    pub(crate) fn event(&self, key: u32, sequence: u32) -> Result<Envelope> {
         let key = &self.keys[key as usize];
         Ok(Envelope::builder(key, "OrderPlaced")
             .event_version(u64::from(sequence) + 1)

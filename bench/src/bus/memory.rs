@@ -38,7 +38,7 @@ pub(super) async fn bus(per_key: u32, by: By) -> Result<Sample> {
     Ok(checker.sample(Sample::rate(events, elapsed), |_| per_key))
 }
 
-pub(super) fn sequence(event: &laneway::Event) -> u32 {
+pub(crate) fn sequence(event: &laneway::Event) -> u32 {
     u32::try_from(event.event_version() - 1).unwrap_or(u32::MAX)
 }
 

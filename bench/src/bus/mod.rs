@@ -6,12 +6,12 @@
 //! - `resident`: memory while millions of events pass
 //! - `load`, `check`, `place`: what is published, whether all of it came in order, where it is written
 
-mod check;
+pub(crate) mod check;
 mod engine;
 mod file;
 mod jetstream;
-mod load;
-mod memory;
+pub(crate) mod load;
+pub(crate) mod memory;
 mod place;
 mod resident;
 
