@@ -26,7 +26,7 @@ const WARM_UP: u32 = 20;
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The latency that so large a part of the events has at most.
-pub(super) async fn quantile(time: Duration, part: f64) -> Result<Sample> {
+pub(super) async fn quantile(time: Duration, percent: usize) -> Result<Sample> {
     let every = Duration::from_secs(1) * PUBLISHERS / RATE;
     let per_key = u32::try_from(time.as_nanos() / every.as_nanos())? + WARM_UP;
     let bus = place::bus().await?;
@@ -77,7 +77,7 @@ pub(super) async fn quantile(time: Duration, part: f64) -> Result<Sample> {
     place::clear(&bus).await?;
     let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
     latencies.sort_unstable();
-    let place = (latencies.len() as f64 * part) as usize;
+    let place = latencies.len() * percent / 100;
     let latency = latencies.get(place).context("nothing was handled")?;
     let sample = Sample::time(*latency);
     Ok(ours::checked(&checker, sample, PUBLISHERS, per_key))

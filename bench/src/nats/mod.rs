@@ -101,8 +101,8 @@ fn latency(scale: Scale) -> Scenario {
     let rate = latency::RATE;
     let about = format!("from publish to handled, {rate} events a second for {time:?}");
     Scenario::new(LATENCY, about, Unit::Seconds)
-        .contender(P50, move || latency::quantile(time, 0.5))
-        .contender(P99, move || latency::quantile(time, 0.99))
+        .contender(P50, move || latency::quantile(time, 50))
+        .contender(P99, move || latency::quantile(time, 99))
 }
 
 fn figures(results: &Results, figures: &mut Figures) {
