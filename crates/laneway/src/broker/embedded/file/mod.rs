@@ -8,8 +8,8 @@
 //! - A position survives a crash of the process. A power cut may bring back an older one, which
 //!   repeats work and loses nothing.
 //! - Bytes that are not what was written are noticed, by checksums over every row and by counting.
-//!   One thing cannot be told from a crash: damage to the very last commit of a store that was not
-//!   closed.
+//!   Two things cannot be told from a crash of a store that was not closed: damage to its very last
+//!   commit, and a journal of which everything since the last note is gone without a trace.
 //! - One process owns a directory.
 //!
 //! # Layout
