@@ -12,7 +12,7 @@
 //! - [`shell`]: commands with a deadline
 //! - [`services`]: faults of the servers that tests run on
 //! - `life`: one life of a process that is broken
-//! - [`file`]: faults of the bus on disk
+//! - [`mod@file`]: faults of the bus on disk
 //! - [`nats`]: faults of the bus on NATS
 //!
 //! # Adding a fault run

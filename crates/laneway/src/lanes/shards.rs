@@ -320,7 +320,7 @@ impl<T> Shard<T> {
         if self.lanes.is_empty() && self.nodes.len() > KEEP_SLOTS {
             self.nodes = Vec::new();
             self.free = NIL;
-            self.lanes.shrink_to(KEEP_SLOTS);
+            self.lanes = HashMap::default();
         }
     }
 }
