@@ -155,13 +155,6 @@ impl PartitionState {
         self.commits.notify_one();
     }
 
-    /// Settles what an attempt has just finished, of a partition that may be let go at any time.
-    pub(super) fn settle_unless_lasting(&self, offsets: impl Iterator<Item = u64>) {
-        if !self.is_lasting {
-            offsets.for_each(|offset| self.settle(offset));
-        }
-    }
-
     /// The one place where plain messages become settled: when they are taken.
     pub(super) fn take(&self, offsets: impl ExactSizeIterator<Item = u64>) {
         self.open.fetch_add(offsets.len(), Ordering::SeqCst);

@@ -20,7 +20,7 @@ use super::parked::ParkedKeys;
 use super::state::Condition;
 use super::subscription::Exhausted;
 use crate::envelope::Envelope;
-use crate::lanes::{Admission, Disposition, Failure, Handler, Job, Jobs, Outcome};
+use crate::lanes::{Admission, Disposition, Failure, Handler, Job, Jobs};
 use crate::record::Record;
 use crate::topic::Topic;
 use crate::trace;
@@ -71,11 +71,20 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
             partition,
         };
         let handled = partition.while_ours(self.handle_all(jobs)).await;
-        handled.unwrap_or_else(|| Err(ours_no_more()))?;
-        attempt.succeeded();
-        // While it still counts as running: whoever lets the partition go waits for no longer.
-        partition.settle_unless_lasting(jobs.iter().map(|delivery| delivery.offset));
-        Ok(())
+        let handled = handled.unwrap_or_else(|| Err(ours_no_more()));
+        // Settled while it counts as running: whoever lets the partition go waits for no longer.
+        let count = jobs.iter().len();
+        let done = match &handled {
+            Ok(()) => count,
+            Err(failure) => failure.done().min(count - 1),
+        };
+        for delivery in jobs.iter().take(done) {
+            delivery.partition.settle(delivery.offset);
+        }
+        if handled.is_ok() {
+            attempt.succeeded();
+        }
+        handled
     }
 
     async fn exhausted(
@@ -86,16 +95,10 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
     ) -> Result<Disposition, Failure> {
         let partition = &delivery.partition;
         let _running = partition.begin().ok_or_else(ours_no_more)?;
-        let disposed = partition.while_ours(self.dispose(delivery, failure, attempts));
-        disposed.await.unwrap_or_else(|| Err(ours_no_more()))
-    }
-
-    fn finished(&self, delivery: Delivery, outcome: Outcome) {
-        match outcome {
-            Outcome::Done | Outcome::Exhausted(_) => delivery.partition.settle(delivery.offset),
-            // It stays unsettled and comes again.
-            Outcome::Abandoned => {}
-        }
+        let disposing = partition.while_ours(self.dispose(delivery, failure, attempts));
+        let disposed = disposing.await.unwrap_or_else(|| Err(ours_no_more()))?;
+        partition.settle(delivery.offset);
+        Ok(disposed)
     }
 }
 
