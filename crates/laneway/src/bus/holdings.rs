@@ -159,7 +159,11 @@ async fn hold(flow: Arc<Flow>, partition: Arc<PartitionState>, is_prepared: bool
         let _ = timeout(LET_GO_WITHIN, reading).await;
     }
     if standing == Standing::Wanted {
-        let _ = timeout(LET_GO_WITHIN, partition.let_go()).await;
+        tokio::select! {
+            biased;
+            _ = ending.wait_for(|ending| *ending == Ending::Now) => return,
+            _ = timeout(LET_GO_WITHIN, partition.let_go()) => {}
+        }
     }
     partition.end();
     flow.holdings.remove(&partition);
