@@ -218,9 +218,8 @@ impl Crew {
     }
 
     /// A turn ended, and its worker asks for the next lane: one lock for both.
-    pub(super) fn next_after(&self, seat: &Seat, topic: TopicId, again: Option<LaneId>) -> Next {
+    pub(super) fn next_after(&self, seat: &Seat, topic: TopicId) -> Next {
         let mut lanes = seat.stash.lanes();
-        lanes.again.extend(again);
         let mut ready = self.ready();
         let wake = ready.turn_ended(topic, lanes.again.drain(..));
         let next = ready.next(seat.id, false);

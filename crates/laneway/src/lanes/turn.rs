@@ -150,7 +150,7 @@ impl<J: Job, H: Handler<J>> TopicLanes<J, H> {
             if let Some(next) = seat.stash.next_after(again) {
                 lane = next;
             } else {
-                let next = crew.next_after(seat, self.queue.id, None);
+                let next = crew.next_after(seat, self.queue.id);
                 self.leave_if_closed();
                 match next {
                     Next::Run {

@@ -84,7 +84,7 @@ async fn work(crew: &Crew, seat: &Seat) -> Exit {
                 crew.wake(wake);
                 // A topic is forgotten only after its last turn, so a lane of it was drained.
                 let Some(runner) = crew.runner(topic) else {
-                    next = crew.next_after(seat, topic, None);
+                    next = crew.next_after(seat, topic);
                     continue;
                 };
                 match runner.run(seat, lane).await {
