@@ -5,27 +5,31 @@ use std::time::Duration;
 
 use laneway::lanes::{Failure, FailureKind, Options, Outcome};
 use laneway::testing::history::{self, Attempt, History, Rules};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::support::{Probe, closed_gate, item, one_topic, open, pass, retry, settle, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A handler that waits at a gate with key `slow`, and with no other.
+fn slow_at(gate: &Arc<Semaphore>) -> Probe {
+    let gate = Arc::clone(gate);
+    Probe::new(move |call| {
+        let gate = Arc::clone(&gate);
+        async move {
+            match call.key.as_str() {
+                "slow" => pass(gate).await,
+                _ => Ok(()),
+            }
+        }
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_key_delays_only_itself() {
     let gate = closed_gate();
-    let probe = Probe::new({
-        let gate = Arc::clone(&gate);
-        move |call| {
-            let gate = Arc::clone(&gate);
-            async move {
-                match call.key.as_str() {
-                    "slow" => pass(gate).await,
-                    _ => Ok(()),
-                }
-            }
-        }
-    });
+    let probe = slow_at(&gate);
     let (_engine, intake, log) = one_topic(Options::default().workers(2), probe);
     for seq in 0..20 {
         for key in ["slow", "a", "b", "c"] {
@@ -186,18 +190,7 @@ async fn there_are_five_attempts_from_100_ms_to_10_s_by_default() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_key_among_very_many_delays_only_itself() {
     let gate = closed_gate();
-    let probe = Probe::new({
-        let gate = Arc::clone(&gate);
-        move |call| {
-            let gate = Arc::clone(&gate);
-            async move {
-                match call.key.as_str() {
-                    "slow" => pass(gate).await,
-                    _ => Ok(()),
-                }
-            }
-        }
-    });
+    let probe = slow_at(&gate);
     let (_engine, intake, log) = one_topic(Options::default().workers(2), probe);
     for key in 0..500 {
         let key = if key == 100 {
