@@ -13,15 +13,13 @@
 //!
 //! A member whose entry is gone has lost everything it had, and joins again as a new one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
-use async_nats::jetstream::kv::{self, Operation, Watch};
-use bytes::Bytes;
+use async_nats::jetstream::kv::Watch;
 use futures_util::{FutureExt, StreamExt, stream};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -32,6 +30,7 @@ use super::claim::{Holding, PartitionClaim};
 use super::connect::ANSWER_WITHIN;
 use super::ledger::AT_ONCE;
 use super::names;
+use super::presence::{self, Others};
 use super::record::GroupRecord;
 use super::server::{Seat, Server};
 use super::share::{self, Holder};
@@ -59,7 +58,7 @@ impl Group {
 
     /// So long nothing may be heard of a member before it is taken for dead.
     fn silence(&self) -> Duration {
-        self.lease() + margin(self.lease())
+        presence::silence(self.lease())
     }
 }
 
@@ -77,78 +76,6 @@ struct Membership {
     tell: Notify,
 }
 
-/// What a member says of itself.
-#[derive(Default, Serialize, Deserialize)]
-struct Description {
-    group: String,
-    held: BTreeSet<u32>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    leaving: BTreeSet<u32>,
-}
-
-/// The other members, as they were last seen.
-#[derive(Default)]
-struct Others(HashMap<String, Seen>);
-
-struct Seen {
-    holder: Holder,
-    revision: u64,
-    since: Instant,
-}
-
-impl Others {
-    fn note(&mut self, id: &str, value: Option<&Bytes>, revision: u64) {
-        let Some(value) = value else {
-            self.0.remove(id);
-            return;
-        };
-        if self.0.get(id).is_some_and(|seen| seen.revision >= revision) {
-            return;
-        }
-        // One that cannot be read is there all the same.
-        let description: Description = serde_json::from_slice(value).unwrap_or_default();
-        let seen = Seen {
-            holder: Holder {
-                id: id.to_owned(),
-                held: description.held,
-                leaving: description.leaving,
-            },
-            revision,
-            since: Instant::now(),
-        };
-        self.0.insert(id.to_owned(), seen);
-    }
-
-    /// Notes an entry of the bucket.
-    fn note_entry(&mut self, me: &str, entry: &kv::Entry) {
-        let Some(id) = entry.key.rsplit('.').next().filter(|id| *id != me) else {
-            return;
-        };
-        let value = (entry.operation == Operation::Put).then_some(&entry.value);
-        self.note(id, value, entry.revision);
-    }
-
-    /// Those who have been silent for so long.
-    fn silent_for(&self, silence: Duration) -> Vec<(String, u64)> {
-        let silent = self
-            .0
-            .iter()
-            .filter(|(_, seen)| seen.since.elapsed() > silence);
-        silent
-            .map(|(id, seen)| (id.clone(), seen.revision))
-            .collect()
-    }
-
-    /// When the next one will have been.
-    fn next_silent(&self, silence: Duration) -> Option<Duration> {
-        let left = self
-            .0
-            .values()
-            .map(|seen| silence.saturating_sub(seen.since.elapsed()));
-        left.min()
-    }
-}
-
 /// Why a membership is over.
 struct TakenForDead;
 
@@ -158,7 +85,7 @@ impl Membership {
         let id = Uuid::now_v7().simple().to_string();
         let key = names::member_key(&group.topic, &group.name, &id);
         let sent = Instant::now();
-        let nothing = encode(&group.name, &BTreeMap::new());
+        let nothing = presence::encode(&group.name, describe("", &BTreeMap::new()));
         let writing = group.server.members.write(&key, nothing, 0).await;
         let revision = writing.map_err(|unchanged| match unchanged {
             Unchanged::Conflict => group.server.failed("joining", "the id is taken"),
@@ -192,7 +119,7 @@ impl Membership {
             if server.client.connection_state() == State::Connected {
                 let sent = Instant::now();
                 let (value, revision) = (
-                    encode(&self.group.name, &self.held()),
+                    presence::encode(&self.group.name, describe(&self.id, &self.held())),
                     *lock(&self.revision),
                 );
                 let writing = server.members.write(&self.key, value, revision);
@@ -303,7 +230,7 @@ impl Membership {
                 Ok(()) => {
                     tracing::info!(topic = %self.group.topic, group = self.group.name, member = id,
                         "a member was silent for too long; its partitions go to others");
-                    others.0.remove(&id);
+                    others.forget(&id);
                 }
                 // It is there after all, or somebody else was faster.
                 Err(_) => {
@@ -344,7 +271,7 @@ impl Membership {
         }
         let server = &self.group.server;
         let known = server.place(&self.group.topic).await?;
-        let mut members: Vec<Holder> = others.0.values().map(|seen| seen.holder.clone()).collect();
+        let mut members: Vec<Holder> = others.holders().collect();
         members.push(describe(&self.id, &self.held()));
         let wish = share::wish(&self.id, &members, known.topic.partitions().get());
         if !wish.give.is_empty() {
@@ -404,7 +331,7 @@ impl Membership {
             }
         };
         if let Some(owner) = owner.filter(|owner| *owner != self.id)
-            && (others.0.contains_key(&owner) || self.is_there(&owner).await?)
+            && (others.knows(&owner) || self.is_there(&owner).await?)
         {
             return Ok(None);
         }
@@ -484,67 +411,8 @@ fn describe(id: &str, held: &BTreeMap<u32, Arc<Holding>>) -> Holder {
     }
 }
 
-fn encode(group: &str, held: &BTreeMap<u32, Arc<Holding>>) -> Bytes {
-    let Holder { held, leaving, .. } = describe("", held);
-    let description = Description {
-        group: group.to_owned(),
-        held,
-        leaving,
-    };
-    serde_json::to_vec(&description).unwrap_or_default().into()
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Server {
-    /// Whether nobody reads a topic. A member that crashed is waited for until it is silent for sure.
-    pub(super) async fn check_unread(&self, topic: &TopicName) -> Result<(), BrokerError> {
-        let in_use = |group: String| BrokerError::InUseBy {
-            topic: topic.clone(),
-            group,
-        };
-        if let Some(group) = self.joined_by(topic) {
-            return Err(in_use(group));
-        }
-        let before = self.members_of(topic).await?;
-        if before.is_empty() {
-            return Ok(());
-        }
-        sleep(self.options.lease + margin(self.options.lease)).await;
-        let after = self.members_of(topic).await?;
-        for (key, (revision, value)) in after {
-            if before.get(&key).is_none_or(|(known, _)| *known != revision) {
-                let description: Description = serde_json::from_slice(&value).unwrap_or_default();
-                return Err(in_use(description.group));
-            }
-            // It must not come back when the topic is another one.
-            let _ = self.members.remove(&key, revision).await;
-        }
-        Ok(())
-    }
-
-    async fn members_of(
-        &self,
-        topic: &TopicName,
-    ) -> Result<HashMap<String, (u64, Bytes)>, BrokerError> {
-        let trouble = |trouble| self.trouble(trouble);
-        let keys = self.members.keys(&names::all_of_topic(topic)).await;
-        let mut members = HashMap::new();
-        for key in keys.map_err(trouble)? {
-            let entry = self.members.read(&key).await.map_err(trouble)?;
-            if let Some(value) = entry.value {
-                members.insert(key, (entry.revision, value));
-            }
-        }
-        Ok(members)
-    }
-}
-
-/// Clocks may differ in speed, a little.
-fn margin(lease: Duration) -> Duration {
-    (lease / 10).max(Duration::from_millis(50))
 }
 
 /// The member that the bus has.

@@ -12,7 +12,7 @@
 //! | `bucket` | entries that are changed by compare-and-set |
 //! | `record` | what is kept of a group in a partition |
 //! | `ledger` | what groups have settled, and how far they are behind |
-//! | `member`, `share` | members of a group, and who gets what |
+//! | `member`, `presence`, `share` | a member of a group, who else is there, and who gets what |
 //! | `claim`, `reader` | a partition that is ours |
 //! | `look` | what can be seen of a server, for the doctor |
 //!
@@ -29,6 +29,7 @@ mod member;
 mod message;
 mod names;
 mod options;
+mod presence;
 mod publish;
 mod reader;
 mod record;
