@@ -136,6 +136,8 @@ fn a_million_keys_come_and_go_and_the_memory_comes_back() {
         .args(["--exact", TEST, "--nocapture"])
         .env(IN_CHILD, "1")
         .env("MALLOC_MMAP_THRESHOLD_", "65536")
+        // What is small is freed where the next round finds it, whichever thread did so.
+        .env("MALLOC_ARENA_MAX", "1")
         .output()
         .expect("it starts");
     println!("{}", String::from_utf8_lossy(&child.stdout));
@@ -161,8 +163,8 @@ async fn measure() {
         );
         let kept = measured.after.saturating_sub(measured.before);
         assert!(
-            kept < grown / 10,
-            "nine parts in ten come back: {measured:?}"
+            kept < grown / 20,
+            "nineteen parts in twenty come back: {measured:?}"
         );
     }
     let last = resident();
