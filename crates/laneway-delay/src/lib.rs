@@ -13,9 +13,11 @@
 //!
 //! # What this is not
 //!
-//! There is no server, no store, no clock and no callback client in this crate yet. Time comes in
-//! as an argument ([`Timestamp`]), decisions go out as values. Nothing here can block or fail
-//! because of the outside world, so every rule can be tested in memory, without waiting.
+//! There is no server, no store and no clock in this crate yet. In the pure parts time comes in as an
+//! argument ([`Timestamp`]), decisions go out as values. Nothing there can block or fail because of
+//! the outside world, so every rule can be tested in memory, without waiting.
+//!
+//! The feature `callback` adds the HTTP client that delivers messages, in the module `callback`.
 //!
 //! # Layout
 //!
@@ -58,6 +60,8 @@
 //! # Ok::<(), laneway_delay::Refusal>(())
 //! ```
 
+#[cfg(feature = "callback")]
+pub mod callback;
 pub mod message;
 pub mod retry;
 mod timestamp;

@@ -79,6 +79,9 @@ pub enum Failure {
     RetryAfter(Duration),
     /// Trying again is pointless: the receiver said that it will never take this message.
     Permanent,
+    /// Nothing was sent, because the receiver is known not to take anything now. Worth another
+    /// look after this time; no attempt is counted. Who says so bounds how long it goes on.
+    Postponed(Duration),
 }
 
 impl Record {
@@ -152,7 +155,7 @@ impl Record {
     }
 
     /// Firing → Scheduled for another attempt, or → Dead when there is none left or none is worth
-    /// it.
+    /// it. [`Failure::Postponed`] uses up no attempt.
     ///
     /// # Errors
     ///
@@ -165,12 +168,13 @@ impl Record {
         schedule: &Schedule,
     ) -> Result<Self, Refusal> {
         self.expect_firing(Action::Fail, expected)?;
-        let failures = self.failures.saturating_add(1);
         let asked_for = match failure {
             Failure::Retry => Some(Duration::ZERO),
             Failure::RetryAfter(wait) => Some(wait),
             Failure::Permanent => None,
+            Failure::Postponed(wait) => return Ok(self.postponed(now + wait)),
         };
+        let failures = self.failures.saturating_add(1);
         let state = match (asked_for, schedule.wait_after(failures)) {
             (Some(asked_for), Some(wait)) => self.fire_again(now + wait.max(asked_for)),
             (Some(_), None) => State::Dead {
@@ -235,6 +239,14 @@ impl Record {
     pub fn withdraw(&self, expected: Version, now: Timestamp) -> Result<Self, Refusal> {
         self.expect_scheduled(Action::Withdraw, expected)?;
         Ok(self.next(State::Withdrawn { at: now }))
+    }
+
+    /// As if it had not been claimed, but for the version and the moment.
+    fn postponed(&self, at: Timestamp) -> Self {
+        Self {
+            attempts: self.attempts.saturating_sub(1),
+            ..self.next(self.fire_again(at))
+        }
     }
 
     /// A clock that went back must not bring a further attempt before the due time.

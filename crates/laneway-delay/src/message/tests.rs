@@ -232,3 +232,21 @@ fn extend_refuses_a_moment_that_is_not_later() {
         "cannot extend: the new due time 15000 ms is not later than 20000 ms"
     );
 }
+
+#[test]
+fn a_postponed_message_has_used_up_nothing() {
+    let once = Schedule::new([]);
+    let mut record = scheduled();
+    for round in 0..10 {
+        let now = DUE + Duration::from_secs(round);
+        let firing = record.claim(record.version(), now).expect("due");
+        assert_eq!(firing.attempts(), 1);
+        let wait = Duration::from_secs(1);
+        record = firing
+            .fail(firing.version(), now, Failure::Postponed(wait), &once)
+            .expect("firing");
+        assert_eq!(record.state(), State::Scheduled { at: now + wait });
+        assert_eq!((record.attempts(), record.failures()), (0, 0));
+        assert_eq!(record.due(), DUE);
+    }
+}
