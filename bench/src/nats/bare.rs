@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
+use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, StorageType, Stream};
 use futures_util::StreamExt;
 use laneway::Envelope;
@@ -20,11 +22,38 @@ const SUBJECT: &str = "bare.orders";
 /// Messages that the server sends ahead.
 const AHEAD: usize = 1000;
 
+/// What is sent of an event.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    /// All that the bus sends, too: the id by which the server knows it again, and what others may
+    /// want to know without looking inside.
+    Whole,
+    /// The envelope alone.
+    Payload,
+}
+
+impl Message {
+    fn of(self, event: &Envelope) -> PublishMessage {
+        let message = PublishMessage::build().payload(event.encode());
+        match self {
+            Self::Payload => message,
+            Self::Whole => {
+                let mut headers = HeaderMap::new();
+                headers.insert("X-Event-ID", event.event_id());
+                headers.insert("X-Aggregate-ID", event.aggregate_id().as_str());
+                headers.insert("X-Event-Type", event.event_type());
+                headers.insert("X-Event-Version", event.event_version().to_string());
+                message.headers(headers).message_id(event.event_id())
+            }
+        }
+    }
+}
+
 /// Pulls, decodes and acknowledges each message.
 pub(super) async fn consume(keys: u32, per_key: u32) -> Result<Sample> {
     let context = place::context().await?;
     let stream = stream(&context).await?;
-    publish_all(&context, keys, per_key).await?;
+    publish_all(&context, keys, per_key, Message::Whole).await?;
     let count = (keys * per_key) as usize;
 
     let started = Instant::now();
@@ -50,12 +79,12 @@ pub(super) async fn consume(keys: u32, per_key: u32) -> Result<Sample> {
 }
 
 /// Publishes one after the other, and waits for the acknowledgement of an earlier one.
-pub(super) async fn publish(keys: u32, per_key: u32) -> Result<Sample> {
+pub(super) async fn publish(keys: u32, per_key: u32, message: Message) -> Result<Sample> {
     let context = place::context().await?;
     stream(&context).await?;
 
     let started = Instant::now();
-    publish_all(&context, keys, per_key).await?;
+    publish_all(&context, keys, per_key, message).await?;
     let elapsed = started.elapsed();
 
     context.delete_stream(STREAM).await?;
@@ -75,7 +104,7 @@ async fn stream(context: &Context) -> Result<Stream> {
     stream.context("cannot make the stream")
 }
 
-async fn publish_all(context: &Context, keys: u32, per_key: u32) -> Result<()> {
+async fn publish_all(context: &Context, keys: u32, per_key: u32, message: Message) -> Result<()> {
     let events = Events::new()?;
     let mut unanswered = VecDeque::with_capacity(UNANSWERED);
     for sequence in 0..per_key {
@@ -86,7 +115,7 @@ async fn publish_all(context: &Context, keys: u32, per_key: u32) -> Result<()> {
             {
                 answer.await?;
             }
-            unanswered.push_back(context.publish(SUBJECT, event.encode()).await?);
+            unanswered.push_back(context.send_publish(SUBJECT, message.of(&event)).await?);
         }
     }
     for answer in unanswered {

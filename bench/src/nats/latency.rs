@@ -25,8 +25,8 @@ const WARM_UP: u32 = 20;
 
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
-/// The latency that so large a part of the events has at most.
-pub(super) async fn quantile(time: Duration, percent: usize) -> Result<Sample> {
+/// The latency that so many percent of the events have at most.
+pub(super) async fn percentile(time: Duration, percent: usize) -> Result<Sample> {
     let every = Duration::from_secs(1) * PUBLISHERS / RATE;
     let per_key = u32::try_from(time.as_nanos() / every.as_nanos())? + WARM_UP;
     let bus = place::bus().await?;

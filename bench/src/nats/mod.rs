@@ -18,6 +18,7 @@ use crate::frame::{Bench, Scale, Scenario, Unit};
 use crate::results::{Figures, Results};
 use crate::services::Service;
 use crate::workload::Work;
+use bare::Message;
 
 /// Its name on the command line.
 pub const NAME: &str = "nats";
@@ -31,6 +32,7 @@ pub const SERVICE: Service = Service {
 
 const BUS: &str = "bus";
 const BARE: &str = "bare async-nats";
+const PAYLOAD: &str = "bare, without headers";
 const BOUND: &str = "one key alone";
 const P50: &str = "p50";
 const P99: &str = "p99";
@@ -61,7 +63,7 @@ pub fn bench(scale: Scale) -> Bench {
 fn consume(scale: Scale) -> Scenario {
     let per_key = scale.pick(10, 30);
     let about = format!(
-        "10,000 keys, {per_key} events each, there already: a handler that does nothing, against a loop that pulls, decodes and acks each"
+        "10,000 keys, {per_key} events each, there already: a handler that does nothing, against a loop that pulls the same messages, decodes and acks each"
     );
     Scenario::new(CONSUME, about, Unit::PerSecond)
         .contender(BUS, move || ours::consume(10_000, per_key, Work::Nothing))
@@ -72,12 +74,15 @@ fn consume(scale: Scale) -> Scenario {
 fn publish(scale: Scale) -> Scenario {
     let per_key = scale.pick(10, 30);
     let about = format!(
-        "10,000 keys, {per_key} events each, {} not yet acknowledged at a time",
+        "10,000 keys, {per_key} events each, {} not yet acknowledged at a time; bare sends the same messages, headers and all",
         place::UNANSWERED
     );
     Scenario::new(PUBLISH, about, Unit::PerSecond)
         .contender(BUS, move || ours::publish(10_000, per_key))
-        .contender(BARE, move || bare::publish(10_000, per_key))
+        .contender(BARE, move || bare::publish(10_000, per_key, Message::Whole))
+        .contender(PAYLOAD, move || {
+            bare::publish(10_000, per_key, Message::Payload)
+        })
         .reference(BARE)
 }
 
@@ -101,8 +106,8 @@ fn latency(scale: Scale) -> Scenario {
     let rate = latency::RATE;
     let about = format!("from publish to handled, {rate} events a second for {time:?}");
     Scenario::new(LATENCY, about, Unit::Seconds)
-        .contender(P50, move || latency::quantile(time, 50))
-        .contender(P99, move || latency::quantile(time, 99))
+        .contender(P50, move || latency::percentile(time, 50))
+        .contender(P99, move || latency::percentile(time, 99))
 }
 
 fn figures(results: &Results, figures: &mut Figures) {
