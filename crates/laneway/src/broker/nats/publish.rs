@@ -1,5 +1,6 @@
 //! Publishing: resolved when the server has it, never before.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
@@ -49,15 +50,12 @@ impl Server {
                 .then(|| message::message_id(record))
                 .flatten();
             let sent = self.send(subject, record, id).await;
-            answers.push(sent.map_err(|error| (self.refused(record, &error), error)));
+            answers.push(sent.map_err(|error| self.refused(record, &error)));
         }
         let mut sequences = Vec::with_capacity(answers.len());
+        let mut late = pin!(self.late(number));
         for answer in answers {
-            let sent = match answer {
-                Ok(sent) => sent,
-                Err((refused, _)) => return Err(refused),
-            };
-            match self.answer(sent, number).await {
+            match answer_or(answer?, late.as_mut()).await {
                 Ok(sequence) => sequences.push(sequence),
                 Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {
                     self.place_now(topic).await?;
@@ -84,7 +82,7 @@ impl Server {
             let number = self.link.number();
             let sent = self.send(subject.clone(), record, id).await;
             let error = match sent {
-                Ok(sent) => match self.answer(sent, number).await {
+                Ok(sent) => match answer_or(sent, pin!(self.late(number))).await {
                     Ok(sequence) => return Ok(sequence),
                     Err(error) => error,
                 },
@@ -139,19 +137,10 @@ impl Server {
         self.context.send_publish(subject, message).await
     }
 
-    /// Waits for the answer to what was sent on a connection.
-    async fn answer(&self, sent: PublishAckFuture, number: u64) -> Result<u64, PublishError> {
-        let mut link = self.link.clone();
-        let late = async {
-            link.renewed_since(number).await;
-            tokio::time::sleep(LATE_ANSWER).await;
-        };
-        tokio::select! {
-            biased;
-            // A duplicate is there as well, at the place that the answer says.
-            answer = sent => answer.map(|answer| answer.sequence),
-            () = late => Err(PublishError::new(PublishErrorKind::TimedOut)),
-        }
+    /// When an answer to what was sent on a connection comes no more.
+    async fn late(&self, number: u64) {
+        self.link.clone().renewed_since(number).await;
+        tokio::time::sleep(LATE_ANSWER).await;
     }
 
     fn refused(&self, record: &Record, error: &PublishError) -> BrokerError {
@@ -162,5 +151,18 @@ impl Server {
             },
             _ => self.failed("publishing", error),
         }
+    }
+}
+
+/// Waits for the answer, until it comes no more.
+async fn answer_or(
+    sent: PublishAckFuture,
+    late: impl Future<Output = ()>,
+) -> Result<u64, PublishError> {
+    tokio::select! {
+        biased;
+        // A duplicate is there as well, at the place that the answer says.
+        answer = sent => answer.map(|answer| answer.sequence),
+        () = late => Err(PublishError::new(PublishErrorKind::TimedOut)),
     }
 }
