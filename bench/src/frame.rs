@@ -231,6 +231,23 @@ impl Bench {
         self
     }
 
+    /// Leaves only one scenario.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn only(mut self, scenario: &str) -> Result<Self> {
+        let names: Vec<&str> = self.scenarios.iter().map(|known| known.name).collect();
+        if !names.contains(&scenario) {
+            bail!(
+                "there is no scenario {scenario:?} in {}; choose from {}",
+                self.name,
+                names.join(", ")
+            );
+        }
+        self.scenarios.retain(|known| known.name == scenario);
+        Ok(self)
+    }
+
     /// Measures everything. A contender that fails is out; the others go on.
     #[must_use]
     pub fn run(&self, progress: &Progress) -> Results {

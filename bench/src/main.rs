@@ -30,6 +30,10 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
 
+    /// Only this scenario, by its name in the table; nothing is written to bench/results.
+    #[arg(long, value_name = "SCENARIO")]
+    only: Option<String>,
+
     /// End with one line of JSON: {"bench": NAME, "figures": {...}}.
     #[arg(long)]
     json: bool,
@@ -57,19 +61,23 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         );
     };
 
-    if let Some(service) = entry.service.filter(|service| !service.is_settled()) {
-        return service.run_with();
-    }
     let scale = if arguments.quick {
         Scale::Quick
     } else {
         Scale::Full
     };
-    let results = (entry.build)(scale).run(&Progress::shown());
+    let bench = match &arguments.only {
+        None => (entry.build)(scale),
+        Some(scenario) => (entry.build)(scale).only(scenario)?,
+    };
+    if let Some(service) = entry.service.filter(|service| !service.is_settled()) {
+        return service.run_with();
+    }
+    let results = bench.run(&Progress::shown());
     println!("{}: {}", entry.name, entry.about);
     println!("{}", machine::describe());
     println!("{}", report::table(&results));
-    if scale == Scale::Full {
+    if scale == Scale::Full && arguments.only.is_none() {
         for path in report::save(&results, &format!("cargo xtask bench {name}"))? {
             eprintln!("wrote {}", shown(&path));
         }

@@ -113,6 +113,10 @@ fn latency(scale: Scale) -> Scenario {
 fn figures(results: &Results, figures: &mut Figures) {
     figures.set("consume_over_bare", results.ratio(CONSUME, BUS, BARE));
     figures.set("publish_over_bare", results.ratio(PUBLISH, BUS, BARE));
+    figures.set(
+        "publish_over_bare_without_headers",
+        results.ratio(PUBLISH, BUS, PAYLOAD),
+    );
     figures.set("s1_over_bound", results.ratio(WAITING, BUS, BOUND));
     figures.set("single_events_s", results.median(SINGLE, BUS));
     figures.set("multi_events_s", results.median(MULTI, BUS));
