@@ -1,34 +1,34 @@
-//! The pure cores that delayed messages are built on.
+//! Delayed messages: on time, extendable, withdrawable.
 //!
 //! A delayed message is due at a moment in the future. Until then it can be moved later
-//! ([`extend`](message::Record::extend)) or taken back ([`withdraw`](message::Record::withdraw)).
-//! When it is due it is fired, and fired again after failures, until it is delivered or dead.
+//! ([`extend`](Delays::extend)) or taken back ([`withdraw`](Delays::withdraw)). When it is due it is
+//! delivered, by an HTTP callback or to a topic of the bus, and again after failures, until it is
+//! delivered or dead.
 //!
-//! Two things decide whether that works, and both are here, free of I/O:
-//!
-//! - **[`message`]**: the state machine. Which change is allowed in which state, and which of two
-//!   changes that meet wins. It is the reason why a message that was withdrawn never fires.
-//! - **[`wheel`]**: the hierarchical timing wheel. It finds what is due among millions of entries
-//!   at a cost that does not depend on how many there are. It is the reason why nothing is early.
+//! [`Delays`] is the handle to all of it. Who delivers is up to the [`Sinks`] that it is given.
 //!
 //! # What this is not
 //!
-//! There is no server, no store and no clock in this crate yet. In the pure parts time comes in as an
-//! argument ([`Timestamp`]), decisions go out as values. Nothing there can block or fail because of
-//! the outside world, so every rule can be tested in memory, without waiting.
-//!
-//! The feature `callback` adds the HTTP client that delivers messages, in the module `callback`.
+//! There is no server and no bus in this crate: it knows neither HTTP routes nor brokers. The feature
+//! `callback` adds the HTTP client that delivers messages, in the module `callback`.
 //!
 //! # Layout
 //!
-//! | module | what it decides |
+//! | module | what it is |
 //! |---|---|
-//! | [`message`] | the record of a message, its states, and the transitions between them |
-//! | [`retry`] | how long to wait after the n-th failure, and when to give up |
-//! | [`wheel`] | which entries are due, and when to look again |
-//! | [`Timestamp`] | a moment: milliseconds since the Unix epoch |
+//! | [`message`] | the record of a message, its states, and the transitions between them; pure |
+//! | [`retry`] | how long to wait after the n-th failure, and when to give up; pure |
+//! | [`wheel`] | which entries are due, and when to look again; pure |
+//! | `engine` | brings what is due to whom it is for |
+//! | [`store`] | where messages are kept, and what is durable when |
+//! | [`clock`] | what time it is, also when somebody sets the clock |
+//! | `submission`, `stored`, `query`, `deliver` | what goes in and what comes out |
 //!
-//! # Example
+//! # The pure cores
+//!
+//! Two things decide whether it works, and both are free of I/O: the state machine decides which of two
+//! changes that meet wins, so that a message that was withdrawn never fires; the wheel finds what is due
+//! at a cost that does not depend on how much waits, and hands out nothing early.
 //!
 //! A message is scheduled, waits in the wheel, is due, and is claimed for firing. A withdraw that
 //! comes after the claim is refused, and the refusal says which state won.
@@ -62,12 +62,30 @@
 
 #[cfg(feature = "callback")]
 pub mod callback;
+pub mod clock;
+mod delays;
+mod deliver;
+mod engine;
+mod error;
+mod id;
 pub mod message;
+mod query;
 pub mod retry;
+pub mod store;
+mod stored;
+mod submission;
 mod timestamp;
 pub mod wheel;
 
+pub use delays::Delays;
+pub use deliver::{BoxFuture, Deliver, Firing, Publish, Sinks, Undelivered};
+pub use engine::Options;
+pub use error::Error;
+pub use id::MessageId;
 pub use message::{DeathCause, Failure, Record, Refusal, State, Version};
+pub use query::{Counts, Cursor, Page, Query, StateName, TopicCounts};
 pub use retry::Schedule;
+pub use stored::{Event, Happening, Message};
+pub use submission::{Accepted, BusTarget, Callback, Extend, Method, Submission, Target, When};
 pub use timestamp::Timestamp;
 pub use wheel::{Due, Handle, Wheel};

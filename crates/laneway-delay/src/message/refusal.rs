@@ -90,6 +90,10 @@ pub enum Action {
     Extend,
     /// Take it back.
     Withdraw,
+    /// Make a new message of a dead one.
+    Replay,
+    /// Forget it.
+    Purge,
 }
 
 impl fmt::Display for Action {
@@ -101,6 +105,8 @@ impl fmt::Display for Action {
             Self::Interrupt => "interrupt",
             Self::Extend => "extend",
             Self::Withdraw => "withdraw",
+            Self::Replay => "replay",
+            Self::Purge => "purge",
         })
     }
 }

@@ -1,0 +1,94 @@
+//! A message as it is kept.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::{MessageId, Record, Schedule, Target, Timestamp};
+
+/// A message as it is kept, with all that has happened to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its name.
+    pub id: MessageId,
+    /// What it belongs to.
+    pub topic: String,
+    /// Where it is in its life: state, due time, attempts.
+    pub record: Record,
+    /// When it was accepted.
+    pub accepted: Timestamp,
+    /// What is delivered. Empty once the message was delivered or withdrawn: it is not needed then.
+    pub payload: Bytes,
+    /// What the payload is.
+    pub content_type: Option<String>,
+    /// Where it goes.
+    pub target: Target,
+    /// The waits between attempts, if not those of the topic.
+    pub retry: Option<Schedule>,
+    /// What the caller wants to find again with it.
+    pub metadata: BTreeMap<String, String>,
+    /// What happened to it, the oldest first. Of very long stories the middle is missing.
+    pub history: Vec<Event>,
+}
+
+/// Something that happened to a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub what: Happening,
+}
+
+/// What can happen to a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Happening {
+    /// It was moved later.
+    Extended {
+        /// When it is due since.
+        due: Timestamp,
+    },
+    /// An attempt failed.
+    Failed {
+        /// Which one, from 1.
+        attempt: u32,
+        /// Why.
+        reason: String,
+    },
+    /// It was delivered.
+    Delivered {
+        /// By which attempt, from 1.
+        attempt: u32,
+    },
+    /// It was given up.
+    Died,
+    /// It was withdrawn.
+    Withdrawn,
+    /// It was made of a dead message, which is gone since.
+    Replayed {
+        /// The dead one.
+        of: MessageId,
+    },
+}
+
+/// The most that is remembered of one message.
+const MAX_EVENTS: usize = 24;
+
+/// The longest reason that is remembered, in bytes.
+const MAX_REASON: usize = 300;
+
+impl Message {
+    /// Remembers what happened. The first and the latest are kept.
+    pub(crate) fn note(&mut self, at: Timestamp, mut what: Happening) {
+        if let Happening::Failed { reason, .. } = &mut what {
+            let end = (0..=MAX_REASON.min(reason.len())).rev();
+            let end = end.into_iter().find(|at| reason.is_char_boundary(*at));
+            reason.truncate(end.unwrap_or(0));
+        }
+        if self.history.len() >= MAX_EVENTS {
+            self.history.remove(MAX_EVENTS / 2);
+        }
+        self.history.push(Event { at, what });
+    }
+}

@@ -1,0 +1,124 @@
+//! What tests of the engine share: sinks that note what they get.
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use laneway_delay::clock::{Clock, ManualClock};
+use laneway_delay::{
+    BoxFuture, Deliver, Firing, Publish, Sinks, Submission, Target, Timestamp, Undelivered, When,
+};
+
+/// A delivery, with the time at which it was started.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) id: String,
+    pub(crate) due: Timestamp,
+    pub(crate) at: Timestamp,
+    pub(crate) attempt: u32,
+    pub(crate) url_or_topic: String,
+}
+
+type Answer = dyn Fn(&Firing) -> Result<(), Undelivered> + Send + Sync;
+
+/// Notes all that is delivered, and answers as it is told to.
+#[derive(Clone)]
+pub(crate) struct Witness {
+    clock: Arc<dyn Clock>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    answer: Arc<Answer>,
+}
+
+impl Witness {
+    pub(crate) fn new(clock: impl Clock + Clone) -> Self {
+        Self::answering(clock, |_| Ok(()))
+    }
+
+    pub(crate) fn answering(
+        clock: impl Clock,
+        answer: impl Fn(&Firing) -> Result<(), Undelivered> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            clock: Arc::new(clock),
+            seen: Arc::default(),
+            answer: Arc::new(answer),
+        }
+    }
+
+    pub(crate) fn sinks(&self) -> Sinks {
+        Sinks {
+            callbacks: Some(Arc::new(self.clone())),
+            bus: Some(Arc::new(self.clone())),
+        }
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.seen().into_iter().map(|seen| seen.id).collect()
+    }
+
+    fn note(&self, firing: &Firing) -> Result<(), Undelivered> {
+        let url_or_topic = match &firing.message.target {
+            Target::Callback(callback) => callback.url.clone(),
+            Target::Bus(bus) => bus.topic.clone(),
+            _ => unreachable!("there are two kinds"),
+        };
+        self.seen.lock().unwrap().push(Seen {
+            id: firing.message.id.to_string(),
+            due: firing.due(),
+            at: self.clock.now(),
+            attempt: firing.attempt(),
+            url_or_topic,
+        });
+        (self.answer)(firing)
+    }
+
+    /// Waits until so many were seen.
+    pub(crate) async fn wait_for(&self, count: usize) -> Vec<Seen> {
+        until(|| self.seen.lock().unwrap().len() >= count).await;
+        self.seen()
+    }
+}
+
+impl Deliver for Witness {
+    fn deliver(&self, firing: Firing) -> BoxFuture<'_, Result<(), Undelivered>> {
+        let result = self.note(&firing);
+        Box::pin(std::future::ready(result))
+    }
+}
+
+impl Publish for Witness {
+    fn publish(&self, batch: Vec<Firing>) -> BoxFuture<'_, Vec<Result<(), Undelivered>>> {
+        let results = batch.iter().map(|firing| self.note(firing)).collect();
+        Box::pin(std::future::ready(results))
+    }
+}
+
+/// Waits for something to be so, in real time, with a deadline.
+pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "it did not come");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+pub(crate) fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+pub(crate) fn manual() -> ManualClock {
+    ManualClock::new(at(100_000_000))
+}
+
+pub(crate) fn to_bus(key: &str, due: Timestamp) -> Submission {
+    Submission::new("t", When::At(due), Target::bus("orders", key, "Due"))
+}
+
+pub(crate) fn to_host(host: &str, due: Timestamp) -> Submission {
+    let target = Target::callback(format!("http://{host}/"));
+    Submission::new("t", When::At(due), target)
+}
