@@ -3,8 +3,9 @@
 //! One keyspace of small rows, loaded when the store is opened. Every value is behind a checksum
 //! that covers its key, too.
 
-use super::row;
-use super::varint::{self, Broken, Reader};
+pub(super) use laneway_disk::{numbers, read_numbers, sealed, unsealed};
+
+use super::varint::{Broken, Reader};
 
 /// A row of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,42 +76,6 @@ fn number(reader: &mut Reader<'_>) -> Result<u32, Broken> {
     reader.array().map(u32::from_be_bytes)
 }
 
-/// Puts a value behind its checksum.
-pub(super) fn sealed(key: &[u8], value: &[u8], identity: u64) -> Vec<u8> {
-    let mut bytes = checksum(key, value, identity).to_le_bytes().to_vec();
-    bytes.extend_from_slice(value);
-    bytes
-}
-
-/// The value behind its checksum, if that matches.
-pub(super) fn unsealed<'a>(key: &[u8], bytes: &'a [u8], identity: u64) -> Option<&'a [u8]> {
-    let (written, value) = bytes.split_first_chunk()?;
-    (checksum(key, value, identity) == u32::from_le_bytes(*written)).then_some(value)
-}
-
-fn checksum(key: &[u8], value: &[u8], identity: u64) -> u32 {
-    crc32c::crc32c_append(row::checksum(identity, key), value)
-}
-
-/// Numbers, as the values of most keys are.
-pub(super) fn numbers<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for number in numbers {
-        varint::put(&mut bytes, number);
-    }
-    bytes
-}
-
-pub(super) fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Broken> {
-    let mut reader = Reader::new(bytes);
-    let mut numbers = [0; N];
-    for number in &mut numbers {
-        *number = reader.number()?;
-    }
-    reader.finish()?;
-    Ok(numbers)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -139,17 +104,6 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
             let _ = Key::decode(&bytes);
-            let _ = read_numbers::<2>(&bytes);
-            let _ = unsealed(b"key", &bytes, 7);
-        }
-
-        #[test]
-        fn a_value_is_bound_to_its_key(key: Vec<u8>, value: Vec<u8>, other: Vec<u8>, identity: u64) {
-            let bytes = sealed(&key, &value, identity);
-            prop_assert_eq!(unsealed(&key, &bytes, identity), Some(&value[..]));
-            if other != key {
-                prop_assert_eq!(unsealed(&other, &bytes, identity), None);
-            }
         }
     }
 

@@ -9,26 +9,17 @@
 //!   which of them it was.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
 use fjall::{
-    AbstractTree, CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions,
-    OwnedWriteBatch, PersistMode,
+    AbstractTree, CompressionType, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch,
 };
-
-use super::disk::Disk;
-use super::fault;
-use super::journals::Journals;
+pub(super) use laneway_disk::CommitError;
+use laneway_disk::{Database, Disk};
 
 const MIB: u64 = 1 << 20;
-
-/// What must be read again when the store is opened, about. The least that the engine takes.
-const JOURNAL_BYTES: u64 = 64 * MIB;
 
 /// Blocks of rows that were read from disk.
 const CACHE_BYTES: u64 = 32 * MIB;
@@ -45,26 +36,10 @@ const LOOK_EVERY_BYTES: u64 = 4 * MIB;
 
 const CATALOG: &str = "catalog";
 
-/// How far the engine's background work may be behind before writing waits for it. The engine has
-/// limits of its own (4 and 20), but where its threads have failed it waits at them for ever.
-const MOST_SEALED: usize = 2;
-const MOST_RUNS: usize = 16;
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CommitError {
-    /// It was not written, or only in part.
-    #[error("writing: {}", fault::told(.0))]
-    Write(fjall::Error),
-    /// It was written, and nobody knows whether it is on disk.
-    #[error("syncing: {0}")]
-    Sync(io::Error),
-}
-
 pub(super) struct Engine {
     database: Database,
     catalog: Keyspace,
     topics: HashMap<u32, Keyspace>,
-    journals: Mutex<Journals>,
     /// Committed since the last look at the memory of all topics.
     unlooked: AtomicU64,
 }
@@ -100,15 +75,10 @@ fn catalog_options() -> KeyspaceCreateOptions {
 impl Engine {
     /// Opens the engine, and makes its files if there are none.
     pub(super) fn open(directory: &Path) -> fjall::Result<Self> {
-        let database = Database::builder(directory)
-            // The journals are looked through for whole rows.
-            .journal_compression(CompressionType::None)
-            .max_journaling_size(JOURNAL_BYTES)
-            .cache_size(CACHE_BYTES)
-            .open()?;
+        let database = Database::open(directory, CACHE_BYTES)?;
         let catalog = database.keyspace(CATALOG, catalog_options)?;
         let mut topics = HashMap::new();
-        for name in database.list_keyspace_names() {
+        for name in database.keyspace_names() {
             let topic = name.strip_prefix("topic-");
             if let Some(topic) = topic.and_then(|topic| topic.parse().ok()) {
                 topics.insert(topic, database.keyspace(&name, topic_options)?);
@@ -118,7 +88,6 @@ impl Engine {
             database,
             catalog,
             topics,
-            journals: Mutex::new(Journals::hold(directory)?),
             unlooked: AtomicU64::new(0),
         })
     }
@@ -194,7 +163,7 @@ impl Engine {
     pub(super) fn writes(&self) -> Writes<'_> {
         Writes {
             engine: self,
-            batch: self.database.batch().durability(Some(PersistMode::Buffer)),
+            batch: self.database.batch(),
             topics: Vec::new(),
             bytes: 0,
         }
@@ -202,18 +171,12 @@ impl Engine {
 
     /// Makes durable what was written.
     pub(super) fn sync(&self, disk: &dyn Disk) -> Result<(), CommitError> {
-        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        let synced = journals.sync(|journal| disk.sync(journal));
-        synced.map_err(CommitError::Sync)
+        self.database.sync(disk)
     }
 
     /// Whether all that was ever synced is on disk, as far as the system knows.
     pub(super) fn is_intact(&self) -> bool {
-        self.journals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .verify()
-            .is_ok()
+        self.database.is_intact()
     }
 
     /// Moves topics out of memory, the largest first, if they are too large together.
@@ -232,18 +195,6 @@ impl Engine {
         {
             all -= size_of(&largest);
             largest.rotate_memtable()?;
-        }
-        Ok(())
-    }
-
-    /// Waits until the background work of a keyspace has caught up, or has failed.
-    fn throttle(&self, keyspace: &Keyspace) -> fjall::Result<()> {
-        while keyspace.sealed_memtable_count() >= MOST_SEALED
-            || keyspace.tree.l0_run_count() >= MOST_RUNS
-        {
-            // Nothing is buffered: this only tells whether the engine still works.
-            self.database.persist(PersistMode::Buffer)?;
-            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
@@ -280,13 +231,14 @@ impl Writes<'_> {
     /// yet the machine.
     pub(super) fn commit(self) -> Result<(), CommitError> {
         let engine = self.engine;
-        engine
+        let database = &engine.database;
+        database
             .throttle(&engine.catalog)
             .map_err(CommitError::Write)?;
         for topic in &self.topics {
             let rows = engine.topics.get(topic);
             let rows = rows.ok_or(CommitError::Write(fjall::Error::KeyspaceDeleted))?;
-            engine.throttle(rows).map_err(CommitError::Write)?;
+            database.throttle(rows).map_err(CommitError::Write)?;
         }
         let result = self.batch.commit();
         result
@@ -315,10 +267,10 @@ impl Engine {
         std::fs::rename(&tables, &aside).unwrap();
         std::fs::write(&tables, "in the way").unwrap();
         rows.rotate_memtable().unwrap();
-        let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        while self.database.persist(PersistMode::Buffer).is_ok() {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while self.database.check().is_ok() {
             assert!(std::time::Instant::now() < deadline, "it still works");
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
         std::fs::remove_file(&tables).unwrap();
         std::fs::rename(&aside, &tables).unwrap();

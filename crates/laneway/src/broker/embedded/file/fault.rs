@@ -1,9 +1,8 @@
 //! What can be wrong with a store, in the broker's words.
 
-use std::io;
 use std::path::Path;
 
-use fjall::LsmError;
+pub(super) use laneway_disk::is_full;
 
 use crate::broker::BrokerError;
 use crate::topic::TopicName;
@@ -31,54 +30,22 @@ impl Trouble {
     }
 }
 
-/// Whether there was no room.
-pub(super) fn is_full(error: &fjall::Error) -> bool {
-    let (fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error))) = error else {
-        return false;
-    };
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
-}
-
-/// An error of the engine in plain words, where there are any.
-pub(super) fn told(error: &fjall::Error) -> String {
-    match error {
-        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => error.to_string(),
-        fjall::Error::Poisoned => "the engine's background work has failed".to_owned(),
-        error => error.to_string(),
-    }
-}
-
 /// What an error of the engine means when `what` is read.
 pub(super) fn reading(what: impl FnOnce() -> String, error: fjall::Error) -> BrokerError {
-    match error {
-        fjall::Error::Io(source) | fjall::Error::Storage(LsmError::Io(source))
-            if !is_damage(&source) =>
-        {
-            BrokerError::Io {
-                doing: format!("reading {}", what()),
-                source,
-            }
-        }
-        error => BrokerError::Damaged {
-            what: what(),
-            detail: error.to_string(),
-        },
-    }
+    laneway_disk::Error::reading(what, error).into()
 }
 
-/// Errors of the system that come from what is on the disk, rather than from the disk.
-fn is_damage(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::InvalidData
-            | io::ErrorKind::InvalidInput
-            | io::ErrorKind::NotFound
-            | io::ErrorKind::Other
-    )
+impl From<laneway_disk::Error> for BrokerError {
+    fn from(error: laneway_disk::Error) -> Self {
+        use laneway_disk::Error;
+        match error {
+            Error::InUse { directory } => Self::InUse { directory },
+            Error::Full { directory } => Self::DiskFull { directory },
+            Error::Damaged { what, detail } => Self::Damaged { what, detail },
+            Error::Io { doing, source } => Self::Io { doing, source },
+            error => Self::Poisoned(error.to_string()),
+        }
+    }
 }
 
 /// A place in a topic, for people.

@@ -16,24 +16,24 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `directory` | the lock, and what is known before the engine is opened |
 //! | `engine` | fjall, as it is used here |
-//! | `journals` | the engine's journals, seen from outside |
-//! | `row`, `varint` | records as bytes |
+//! | `journals` | what our rows tell about our commits |
+//! | `row` | records as bytes |
 //! | `catalog` | everything else as bytes |
 //! | `recover` | from disk to memory |
 //! | `state`, `topics` | topics and logs in memory |
 //! | `request`, `queue`, `pace`, `batch`, `writer`, `alone` | group commit |
 //! | `log`, `read` | the log of a partition |
 //! | `retire` | gives space back |
-//! | `disk`, `fault` | what can go wrong |
+//! | `fault` | what can go wrong |
 //! | `probe` | feeds any bytes to all that reads them |
+//!
+//! The lock of the directory, the check of the journals and the syncs are in `laneway_disk`, which other
+//! stores share.
 
 mod alone;
 mod batch;
 mod catalog;
-mod directory;
-mod disk;
 mod engine;
 mod fault;
 mod journals;
@@ -49,7 +49,6 @@ mod retire;
 mod row;
 mod state;
 mod topics;
-mod varint;
 mod writer;
 
 #[cfg(test)]
@@ -58,10 +57,9 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use laneway_disk::{Directory, Disk, RealDisk, varint};
 use tokio::sync::oneshot;
 
-use self::directory::Directory;
-use self::disk::{Disk, RealDisk};
 use self::engine::Engine;
 use self::fault::Trouble;
 use self::log::FileLog;
@@ -74,6 +72,9 @@ use self::writer::Writer;
 use super::store::{Log, Store};
 use crate::broker::{BoxFuture, BrokerError};
 use crate::topic::{Topic, TopicName};
+
+/// What is in the directory, and in which version.
+const FORMAT: &str = "laneway-file-store 1";
 
 /// Topics and logs in a directory. Dropped without being closed, it closes itself soon after.
 pub(crate) struct FileStore {
@@ -112,11 +113,11 @@ impl FileStore {
 }
 
 fn open(path: &Path, disk: Box<dyn Disk>) -> Result<FileStore, BrokerError> {
-    let mut directory = Directory::take(path)?;
+    let mut directory = Directory::take(path, FORMAT)?;
     let identity = directory.seal.identity;
     directory.make_log(|draft| match Engine::open(draft) {
         Ok(_) => Ok(()),
-        Err(error) => Err(opening(directory.path(), error)),
+        Err(error) => Err(laneway_disk::Error::opening(directory.path(), error)),
     })?;
     let (mut engine, found) = open_engine(&mut directory)?;
     let known = |id: &u32| !found.topics.contains_key(id);
@@ -152,36 +153,16 @@ fn open(path: &Path, disk: Box<dyn Disk>) -> Result<FileStore, BrokerError> {
 /// tells.
 fn open_engine(directory: &mut Directory) -> Result<(Engine, Recovered), BrokerError> {
     let identity = directory.seal.identity;
-    let checked = journals::check(&directory.log(), identity)?;
-    if checked.is_torn() {
-        // What is torn tells of earlier commits, and will be gone.
-        directory.note(checked.durable)?;
-        checked.cut()?;
-    }
+    let least = directory.prepare(&journals::Marks { identity })?;
     let engine =
         Engine::open(&directory.log()).map_err(|error| opening(directory.path(), error))?;
     let found = Recovered::read(&engine, identity)?;
-    let least = directory.seal.commit.max(checked.durable);
-    if found.commit < least {
-        return Err(BrokerError::Damaged {
-            what: directory.log().display().to_string(),
-            detail: format!(
-                "commit {} is the last, but there were {least}",
-                found.commit
-            ),
-        });
-    }
+    directory.expect(least, found.commit)?;
     Ok((engine, found))
 }
 
 fn opening(path: &Path, error: fjall::Error) -> BrokerError {
-    match error {
-        error if fault::is_full(&error) => Trouble::Full.error(path),
-        fjall::Error::Locked => BrokerError::InUse {
-            directory: path.display().to_string(),
-        },
-        error => fault::reading(|| path.display().to_string(), error),
-    }
+    laneway_disk::Error::opening(path, error).into()
 }
 
 impl Drop for FileStore {

@@ -2,7 +2,7 @@
 //! the bytes are, nothing panics, and what was accepted is written and read back the same.
 
 use super::catalog::{self, Key};
-use super::journals;
+use super::journals::Marks;
 use super::row::{self, Row};
 
 const IDENTITY: u64 = 7;
@@ -14,7 +14,7 @@ pub fn probe(bytes: &[u8]) {
     probe_row(bytes);
     probe_row(&with_checksum(bytes));
     probe_catalog(bytes);
-    journals::probe(bytes, IDENTITY);
+    laneway_disk::journals::read(bytes, &Marks { identity: IDENTITY });
 }
 
 fn probe_row(bytes: &[u8]) {

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smol_str::SmolStr;
 
+pub(super) use laneway_disk::checksum;
+
 use super::varint::{self, Broken, Reader};
 use crate::headers::Headers;
 use crate::record::Record;
@@ -163,11 +165,6 @@ pub(super) fn put(into: &mut Vec<u8>, head: &Head, records: &[u8], identity: u64
     into[start + 8..start + PREFIX].copy_from_slice(&length.to_le_bytes());
     let crc = checksum(identity, &into[start + 8..]);
     into[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
-}
-
-/// A checksum that starts from the identity of the store.
-pub(super) fn checksum(identity: u64, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&identity.to_le_bytes()), bytes)
 }
 
 /// A row whose checksum matches.

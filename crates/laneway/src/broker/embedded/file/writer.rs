@@ -14,12 +14,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use laneway_disk::{Directory, Space};
 use tokio::runtime::Handle;
 
 use super::Shared;
 use super::batch::{Answer, Batch, Pending};
-use super::directory::Directory;
-use super::disk::Space;
 use super::engine::{CommitError, Engine};
 use super::fault::{self, Trouble};
 use super::pace::Pace;
@@ -368,7 +367,7 @@ impl Writer {
         shared.set_trouble(Some(Trouble::Closed));
         shared.queue.close();
         *shared.engine_mut() = None;
-        let result = result.and_then(|()| self.directory.note(self.commit));
+        let result = result.and_then(|()| Ok(self.directory.note(self.commit)?));
         shared.queue.take(&mut self.waiting);
         for request in self.waiting.drain(..) {
             request.refuse(BrokerError::Closed);

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::disk::{Disk, Space};
+use laneway_disk::{Disk, Space};
+
 use super::*;
 
 /// A disk that does what a test says.

@@ -7,13 +7,19 @@ use std::path::Path;
 const MIB: u64 = 1 << 20;
 
 /// The disk below a store.
-pub(super) trait Disk: Send + Sync + 'static {
+pub trait Disk: Send + Sync + 'static {
     /// Makes everything durable that was written to a journal.
+    ///
+    /// # Errors
+    /// What the system says.
     fn sync(&self, journal: &File) -> io::Result<()> {
         journal.sync_data()
     }
 
     /// How much room there is.
+    ///
+    /// # Errors
+    /// What the system says.
     fn space(&self, directory: &Path) -> io::Result<Space> {
         let figures = rustix::fs::statvfs(directory)?;
         Ok(Space {
@@ -25,31 +31,36 @@ pub(super) trait Disk: Send + Sync + 'static {
 
 /// The disk as it is.
 #[derive(Debug)]
-pub(super) struct RealDisk;
+pub struct RealDisk;
 
 impl Disk for RealDisk {}
 
 /// Room on a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Space {
-    pub(super) free: u64,
-    pub(super) total: u64,
+pub struct Space {
+    /// What may be used.
+    pub free: u64,
+    /// All of it.
+    pub total: u64,
 }
 
 impl Space {
     /// Whether too little is left to take more records. What the engine has in memory must still
     /// find room when it is moved out of the journal.
-    pub(super) fn is_short(self) -> bool {
+    #[must_use]
+    pub fn is_short(self) -> bool {
         self.free < self.reserve()
     }
 
     /// Whether a failure of the engine may well come from a lack of room.
-    pub(super) fn is_tight(self) -> bool {
+    #[must_use]
+    pub fn is_tight(self) -> bool {
         self.free < 2 * self.reserve()
     }
 
     /// Whether there is enough to start the engine with what it has.
-    pub(super) fn is_some(self) -> bool {
+    #[must_use]
+    pub fn is_some(self) -> bool {
         self.free >= self.reserve() / 2
     }
 

@@ -1,7 +1,7 @@
 //! Numbers of variable length, and a reader that never runs past the end.
 
 /// Appends a number, seven bits to a byte, the lowest first.
-pub(super) fn put(into: &mut Vec<u8>, mut number: u64) {
+pub fn put(into: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         into.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -10,41 +10,48 @@ pub(super) fn put(into: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends a signed number such that small ones stay short, whatever their sign.
-pub(super) fn put_signed(into: &mut Vec<u8>, number: i64) {
+pub fn put_signed(into: &mut Vec<u8>, number: i64) {
     put(into, ((number << 1) ^ (number >> 63)).cast_unsigned());
 }
 
 /// Appends bytes behind their length.
-pub(super) fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
+pub fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
     put(into, bytes.len() as u64);
     into.extend_from_slice(bytes);
 }
 
 /// The bytes end early, or are not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub struct Broken {
     /// Where.
-    pub(super) at: usize,
+    pub at: usize,
 }
 
 /// Reads what the functions above wrote.
 #[derive(Clone, Debug)]
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    /// Begins at the front.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    pub(super) fn position(&self) -> usize {
+    /// Where it is.
+    #[must_use]
+    pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Fails if anything is left.
-    pub(super) fn finish(&self) -> Result<(), Broken> {
+    /// Ends reading.
+    ///
+    /// # Errors
+    /// When anything is left.
+    pub fn finish(&self) -> Result<(), Broken> {
         if self.at == self.bytes.len() {
             Ok(())
         } else {
@@ -52,7 +59,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, Broken> {
+    /// A number.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn number(&mut self) -> Result<u64, Broken> {
         let broken = Broken { at: self.at };
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
@@ -70,17 +81,29 @@ impl<'a> Reader<'a> {
         Err(broken)
     }
 
-    pub(super) fn number_as<T: TryFrom<u64>>(&mut self) -> Result<T, Broken> {
+    /// A number that fits into a type.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn number_as<T: TryFrom<u64>>(&mut self) -> Result<T, Broken> {
         let broken = Broken { at: self.at };
         T::try_from(self.number()?).map_err(|_| broken)
     }
 
-    pub(super) fn signed(&mut self) -> Result<i64, Broken> {
+    /// A number with a sign.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn signed(&mut self) -> Result<i64, Broken> {
         let number = self.number()?;
         Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], Broken> {
+    /// So many bytes.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn take(&mut self, length: usize) -> Result<&'a [u8], Broken> {
         let broken = Broken { at: self.at };
         let end = self.at.checked_add(length).ok_or(broken)?;
         let bytes = self.bytes.get(self.at..end).ok_or(broken)?;
@@ -88,17 +111,27 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+    /// So many bytes, as an array.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
         let broken = Broken { at: self.at };
         self.take(N)?.try_into().map_err(|_| broken)
     }
 
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Broken> {
+    /// Bytes behind their length.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Broken> {
         let length = self.number_as()?;
         self.take(length)
     }
 
-    pub(super) fn rest(&self) -> &'a [u8] {
+    /// Whatever is left.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 }

@@ -11,48 +11,53 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::row;
-use crate::broker::BrokerError;
+use crate::checksum::checksum;
+use crate::error::Error;
+use crate::journals::{self, Marks};
 
 /// A former owner in this process may still be about to let go.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-const FORMAT: &str = "laneway-file-store 1";
-
 /// A directory that is ours until this is dropped.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub struct Directory {
     path: PathBuf,
-    pub(super) seal: Seal,
+    /// What the first words of the `store` file are.
+    format: &'static str,
+    /// What is known.
+    pub seal: Seal,
     /// Closing the file unlocks it.
     _lock: File,
 }
 
 /// What the `store` file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seal {
+pub struct Seal {
     /// Drawn when the store was made.
-    pub(super) identity: u64,
+    pub identity: u64,
     /// What was committed when this was noted, now and then and at an orderly close: a store with less
     /// has lost something.
-    pub(super) commit: u64,
+    pub commit: u64,
 }
 
 impl Directory {
-    /// Takes the directory, and makes it if it is not there.
-    pub(super) fn take(path: &Path) -> Result<Self, BrokerError> {
+    /// Takes the directory, and makes it if it is not there. `format` names what is kept there, and how.
+    ///
+    /// # Errors
+    /// When somebody else has it, it is damaged, or the system says no.
+    pub fn take(path: &Path, format: &'static str) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(doing(path, "making"))?;
         let path = path.canonicalize().map_err(doing(path, "finding"))?;
         let lock = lock(&path)?;
         let seal = match fs::read_to_string(path.join("store")) {
-            Ok(text) => Seal::parse(&text).ok_or_else(|| BrokerError::Damaged {
+            Ok(text) => Seal::parse(&text, format).ok_or_else(|| Error::Damaged {
                 what: path.join("store").display().to_string(),
                 detail: "it is not what was written".to_owned(),
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The first file of a store: without it there is none.
                 if path.join("log").exists() {
-                    return Err(BrokerError::Damaged {
+                    return Err(Error::Damaged {
                         what: path.join("store").display().to_string(),
                         detail: "it is not there, but the log is".to_owned(),
                     });
@@ -61,38 +66,42 @@ impl Directory {
                     identity: rand::random(),
                     commit: 0,
                 };
-                seal.write(&path)?;
+                seal.write(&path, format)?;
                 seal
             }
             Err(error) => return Err(doing(&path.join("store"), "reading")(error)),
         };
         Ok(Self {
             path,
+            format,
             seal,
             _lock: lock,
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Where the engine keeps its files.
-    pub(super) fn log(&self) -> PathBuf {
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
         self.path.join("log")
     }
 
     /// Makes `log` appear as a whole or not at all: an engine that is killed while it makes its
     /// first files could not open them again.
-    pub(super) fn make_log(
-        &self,
-        make: impl FnOnce(&Path) -> Result<(), BrokerError>,
-    ) -> Result<(), BrokerError> {
+    ///
+    /// # Errors
+    /// When it is gone, `make` fails, or the system says no.
+    pub fn make_log(&self, make: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
         if self.log().exists() {
             return Ok(());
         }
         if self.seal.commit > 0 {
-            return Err(BrokerError::Damaged {
+            return Err(Error::Damaged {
                 what: self.log().display().to_string(),
                 detail: "it is gone".to_owned(),
             });
@@ -106,21 +115,53 @@ impl Directory {
         sync_directory(&self.path)
     }
 
+    /// Makes the journals ready for the engine: what a crash tore is noted and cut off. Answers the commit
+    /// that must be there at least.
+    ///
+    /// # Errors
+    /// When they are damaged, or the system says no.
+    pub fn prepare(&mut self, marks: &dyn Marks) -> Result<u64, Error> {
+        let checked = journals::check(&self.log(), marks)?;
+        if checked.is_torn() {
+            // What is torn tells of earlier commits, and will be gone.
+            self.note(checked.durable)?;
+            checked.cut()?;
+        }
+        Ok(self.seal.commit.max(checked.durable))
+    }
+
+    /// Fails if the last commit that was found is not the last that was ever acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn expect(&self, least: u64, found: u64) -> Result<(), Error> {
+        if found >= least {
+            return Ok(());
+        }
+        Err(Error::Damaged {
+            what: self.log().display().to_string(),
+            detail: format!("commit {found} is the last, but there were {least}"),
+        })
+    }
+
     /// Notes which commit must be there from now on. It never goes back.
-    pub(super) fn note(&mut self, commit: u64) -> Result<(), BrokerError> {
+    ///
+    /// # Errors
+    /// When the system says no.
+    pub fn note(&mut self, commit: u64) -> Result<(), Error> {
         if commit > self.seal.commit {
             let seal = Seal {
                 commit,
                 ..self.seal
             };
-            seal.write(&self.path)?;
+            seal.write(&self.path, self.format)?;
             self.seal = seal;
         }
         Ok(())
     }
 }
 
-fn lock(directory: &Path) -> Result<File, BrokerError> {
+fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join("lock");
     let file = File::options()
         .create(true)
@@ -136,7 +177,7 @@ fn lock(directory: &Path) -> Result<File, BrokerError> {
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(BrokerError::InUse {
+                return Err(Error::InUse {
                     directory: directory.display().to_string(),
                 });
             }
@@ -146,33 +187,33 @@ fn lock(directory: &Path) -> Result<File, BrokerError> {
 }
 
 impl Seal {
-    fn text(self) -> String {
+    fn text(self, format: &str) -> String {
         let Self { identity, commit } = self;
-        let said = format!("{FORMAT} identity {identity:016x} commit {commit}");
-        let checksum = row::checksum(0, said.as_bytes());
+        let said = format!("{format} identity {identity:016x} commit {commit}");
+        let checksum = checksum(0, said.as_bytes());
         format!("{said} checksum {checksum:08x}\n")
     }
 
-    fn parse(text: &str) -> Option<Self> {
-        let mut words = text.strip_prefix(FORMAT)?.split_ascii_whitespace();
+    fn parse(text: &str, format: &str) -> Option<Self> {
+        let mut words = text.strip_prefix(format)?.split_ascii_whitespace();
         let mut after = |label| (words.next()? == label).then(|| words.next())?;
         let seal = Self {
             identity: u64::from_str_radix(after("identity")?, 16).ok()?,
             commit: after("commit")?.parse().ok()?,
         };
-        (seal.text() == text).then_some(seal)
+        (seal.text(format) == text).then_some(seal)
     }
 
-    fn write(self, directory: &Path) -> Result<(), BrokerError> {
+    fn write(self, directory: &Path, format: &str) -> Result<(), Error> {
         let draft = directory.join("store.new");
         let write = || {
             let mut file = File::create(&draft)?;
-            file.write_all(self.text().as_bytes())?;
+            file.write_all(self.text(format).as_bytes())?;
             file.sync_all()?;
             fs::rename(&draft, directory.join("store"))
         };
         write().map_err(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => BrokerError::DiskFull {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full {
                 directory: directory.display().to_string(),
             },
             _ => doing(&draft, "writing")(error),
@@ -182,15 +223,15 @@ impl Seal {
 }
 
 /// Makes renames in a directory durable.
-fn sync_directory(directory: &Path) -> Result<(), BrokerError> {
+fn sync_directory(directory: &Path) -> Result<(), Error> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(doing(directory, "syncing"))
 }
 
-fn doing(path: &Path, verb: &str) -> impl FnOnce(io::Error) -> BrokerError + use<> {
+fn doing(path: &Path, verb: &str) -> impl FnOnce(io::Error) -> Error + use<> {
     let doing = format!("{verb} {}", path.display());
-    move |source| BrokerError::Io { doing, source }
+    move |source| Error::Io { doing, source }
 }
 
 #[cfg(test)]
@@ -200,13 +241,13 @@ mod tests {
     #[test]
     fn what_was_noted_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let mut first = Directory::take(folder.path()).unwrap();
+        let mut first = Directory::take(folder.path(), "test 1").unwrap();
         let identity = first.seal.identity;
         assert_eq!(first.seal.commit, 0);
         first.note(77).unwrap();
         first.note(76).unwrap();
         drop(first);
-        let again = Directory::take(folder.path()).unwrap();
+        let again = Directory::take(folder.path(), "test 1").unwrap();
         let expected = Seal {
             identity,
             commit: 77,
@@ -217,41 +258,46 @@ mod tests {
     #[test]
     fn there_is_one_owner() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Directory::take(folder.path()).unwrap();
-        let error = Directory::take(folder.path()).unwrap_err();
-        assert!(matches!(error, BrokerError::InUse { .. }), "{error}");
+        let first = Directory::take(folder.path(), "test 1").unwrap();
+        let error = Directory::take(folder.path(), "test 1").unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }), "{error}");
         drop(first);
-        Directory::take(folder.path()).unwrap();
+        Directory::take(folder.path(), "test 1").unwrap();
     }
 
     #[test]
     fn every_flipped_bit_of_the_store_file_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        Directory::take(folder.path()).unwrap().note(7).unwrap();
+        Directory::take(folder.path(), "test 1")
+            .unwrap()
+            .note(7)
+            .unwrap();
         let path = folder.path().join("store");
         let good = fs::read(&path).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 4;
             fs::write(&path, bad).unwrap();
-            let error = Directory::take(folder.path()).unwrap_err();
-            let told = matches!(error, BrokerError::Damaged { .. } | BrokerError::Io { .. });
+            let error = Directory::take(folder.path(), "test 1").unwrap_err();
+            let told = matches!(error, Error::Damaged { .. } | Error::Io { .. });
             assert!(told, "byte {at}: {error}");
         }
         fs::remove_file(&path).unwrap();
         fs::create_dir(folder.path().join("log")).unwrap();
-        let error = Directory::take(folder.path()).unwrap_err();
+        let error = Directory::take(folder.path(), "test 1").unwrap_err();
         assert!(error.to_string().contains("not there"), "{error}");
     }
 
     #[test]
     fn a_log_that_was_half_made_is_made_again() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = Directory::take(folder.path()).unwrap();
+        let directory = Directory::take(folder.path(), "test 1").unwrap();
         let failing = directory.make_log(|draft| {
             fs::create_dir(draft).unwrap();
             fs::write(draft.join("half"), "").unwrap();
-            Err(BrokerError::Closed)
+            Err(Error::Full {
+                directory: String::new(),
+            })
         });
         assert!(failing.is_err());
         directory

@@ -1,0 +1,77 @@
+//! Rows behind checksums.
+
+use crate::varint::{self, Broken, Reader};
+
+/// A checksum of bytes that belong to the store of this identity.
+#[must_use]
+pub fn checksum(identity: u64, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&identity.to_le_bytes()), bytes)
+}
+
+/// Puts a value behind its checksum, which covers its key, too.
+#[must_use]
+pub fn sealed(key: &[u8], value: &[u8], identity: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + value.len());
+    bytes.extend_from_slice(&of_row(key, value, identity).to_le_bytes());
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+/// The value behind its checksum, if that matches.
+#[must_use]
+pub fn unsealed<'a>(key: &[u8], bytes: &'a [u8], identity: u64) -> Option<&'a [u8]> {
+    let (written, value) = bytes.split_first_chunk()?;
+    (of_row(key, value, identity) == u32::from_le_bytes(*written)).then_some(value)
+}
+
+fn of_row(key: &[u8], value: &[u8], identity: u64) -> u32 {
+    crc32c::crc32c_append(checksum(identity, key), value)
+}
+
+/// Numbers as a value.
+#[must_use]
+pub fn numbers<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for number in numbers {
+        varint::put(&mut bytes, number);
+    }
+    bytes
+}
+
+/// Reads numbers that are all of a value.
+///
+/// # Errors
+/// When there are fewer or more.
+pub fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Broken> {
+    let mut reader = Reader::new(bytes);
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = reader.number()?;
+    }
+    reader.finish()?;
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+            let _ = read_numbers::<2>(&bytes);
+            let _ = unsealed(b"key", &bytes, 7);
+        }
+
+        #[test]
+        fn a_value_is_bound_to_its_key(key: Vec<u8>, value: Vec<u8>, other: Vec<u8>, identity: u64) {
+            let bytes = sealed(&key, &value, identity);
+            prop_assert_eq!(unsealed(&key, &bytes, identity), Some(&value[..]));
+            if other != key {
+                prop_assert_eq!(unsealed(&other, &bytes, identity), None);
+            }
+        }
+    }
+}

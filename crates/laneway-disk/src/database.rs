@@ -1,0 +1,136 @@
+//! fjall, as the stores use it: writing and syncing are two steps, so that a failure tells which of
+//! them it was.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fjall::{
+    AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
+};
+
+use crate::disk::Disk;
+use crate::error::told;
+use crate::journals::Journals;
+
+/// What must be read again when the store is opened, about. The least that the engine takes.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// How far the engine's background work may be behind before writing waits for it. The engine has
+/// limits of its own (4 and 20), but where its threads have failed it waits at them for ever.
+const MOST_SEALED: usize = 2;
+const MOST_RUNS: usize = 16;
+
+/// A commit that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// It was not written, or only in part.
+    #[error("writing: {}", told(.0))]
+    Write(fjall::Error),
+    /// It was written, and nobody knows whether it is on disk.
+    #[error("syncing: {0}")]
+    Sync(io::Error),
+}
+
+/// An open database.
+pub struct Database {
+    engine: fjall::Database,
+    journals: Mutex<Journals>,
+}
+
+impl Database {
+    /// Opens a database, and makes its files if there are none. `cache` bytes of what was read are kept
+    /// in memory.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn open(directory: &Path, cache: u64) -> fjall::Result<Self> {
+        let engine = fjall::Database::builder(directory)
+            // The journals are looked through for whole rows.
+            .journal_compression(CompressionType::None)
+            .max_journaling_size(JOURNAL_BYTES)
+            .cache_size(cache)
+            .open()?;
+        Ok(Self {
+            engine,
+            journals: Mutex::new(Journals::hold(directory)?),
+        })
+    }
+
+    /// A keyspace, made if it is not there.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn keyspace(
+        &self,
+        name: &str,
+        options: impl FnOnce() -> KeyspaceCreateOptions,
+    ) -> fjall::Result<Keyspace> {
+        self.engine.keyspace(name, options)
+    }
+
+    /// The names of all keyspaces.
+    #[must_use]
+    pub fn keyspace_names(&self) -> Vec<String> {
+        let names = self.engine.list_keyspace_names();
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    /// Removes a keyspace.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn delete_keyspace(&self, keyspace: Keyspace) -> fjall::Result<()> {
+        self.engine.delete_keyspace(keyspace)
+    }
+
+    /// Writes that are handed to the system together. They survive the process then, not yet the machine.
+    #[must_use]
+    pub fn batch(&self) -> OwnedWriteBatch {
+        self.engine.batch().durability(Some(PersistMode::Buffer))
+    }
+
+    /// Fails if the engine no longer works.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn check(&self) -> fjall::Result<()> {
+        // Nothing is buffered: this only tells whether the engine still works.
+        self.engine.persist(PersistMode::Buffer)
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// [`CommitError::Sync`]: nobody knows what is on disk then.
+    pub fn sync(&self, disk: &dyn Disk) -> Result<(), CommitError> {
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = journals.sync(|journal| disk.sync(journal));
+        synced.map_err(CommitError::Sync)
+    }
+
+    /// Whether all that was ever synced is on disk, as far as the system knows.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        self.journals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .verify()
+            .is_ok()
+    }
+
+    /// Waits until the background work of a keyspace has caught up, or has failed.
+    ///
+    /// # Errors
+    /// What the engine says when it has failed.
+    pub fn throttle(&self, keyspace: &Keyspace) -> fjall::Result<()> {
+        while keyspace.sealed_memtable_count() >= MOST_SEALED
+            || keyspace.tree.l0_run_count() >= MOST_RUNS
+        {
+            self.check()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
