@@ -9,9 +9,29 @@ pub fn put(into: &mut Vec<u8>, mut number: u64) {
     into.push((number & 0x7f) as u8);
 }
 
+/// The most bytes that a number takes.
+pub const LONGEST: usize = 10;
+
+/// How many bytes [`put`] appends.
+#[must_use]
+pub fn length(number: u64) -> usize {
+    let bits = 64 - (number | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// How many bytes [`put_signed`] appends.
+#[must_use]
+pub fn length_signed(number: i64) -> usize {
+    length(zigzag(number))
+}
+
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
 /// Appends a signed number such that small ones stay short, whatever their sign.
 pub fn put_signed(into: &mut Vec<u8>, number: i64) {
-    put(into, ((number << 1) ^ (number >> 63)).cast_unsigned());
+    put(into, zigzag(number));
 }
 
 /// Appends bytes behind their length.
@@ -147,7 +167,9 @@ mod tests {
         fn numbers_read_back(number: u64, signed: i64, bytes: Vec<u8>) {
             let mut written = Vec::new();
             put(&mut written, number);
+            prop_assert_eq!(written.len(), length(number));
             put_signed(&mut written, signed);
+            prop_assert_eq!(written.len(), length(number) + length_signed(signed));
             put_bytes(&mut written, &bytes);
             let mut reader = Reader::new(&written);
             prop_assert_eq!(reader.number(), Ok(number));
@@ -159,6 +181,7 @@ mod tests {
 
     #[test]
     fn too_long_and_too_short_are_told() {
+        assert_eq!((length(0), length(u64::MAX)), (1, LONGEST));
         assert_eq!(Reader::new(&[0x80]).number(), Err(Broken { at: 0 }));
         assert_eq!(Reader::new(&[0xff; 11]).number(), Err(Broken { at: 0 }));
         assert_eq!(Reader::new(&[3, 1, 2]).bytes(), Err(Broken { at: 1 }));

@@ -8,10 +8,9 @@ use super::catalog::{self, Key};
 use super::engine::{CommitError, Engine, Writes, row_key};
 use super::queue::Place;
 use super::request::{Ack, Append, Save, Trim};
-use super::row::{self, Chunk, Head};
+use super::row::{self, Chunk, Head, Run};
 use super::state::{LogState, Mark, Span, lock};
 use crate::broker::BrokerError;
-use crate::record::Record;
 use crate::settle::Position;
 
 /// A commit in the making.
@@ -36,7 +35,7 @@ struct Growth {
     open: Chunk,
     segment: Option<u32>,
     spans: Vec<Span>,
-    records: Vec<Arc<Record>>,
+    runs: Vec<Run>,
     answers: Vec<Answer>,
 }
 
@@ -114,7 +113,6 @@ impl<'a> Batch<'a> {
     pub(super) fn append(&mut self, append: Append) {
         let Append {
             log,
-            records,
             chunks,
             ack,
             place,
@@ -130,14 +128,14 @@ impl<'a> Batch<'a> {
                     open: Chunk::default(),
                     segment: contents.spans.back().map(|span| span.segment),
                     spans: Vec::new(),
-                    records: Vec::new(),
+                    runs: Vec::new(),
                     answers: Vec::new(),
                     log: log.clone(),
                 });
                 self.pending.logs.len() - 1
             });
         let first = self.pending.logs[index].end().offset;
-        for chunk in &chunks {
+        for chunk in chunks.iter() {
             if !self.pending.logs[index].open.has_room_for(chunk) {
                 self.close_row(index);
             }
@@ -145,7 +143,6 @@ impl<'a> Batch<'a> {
             self.pending.logs[index].open.append(chunk);
         }
         let growth = &mut self.pending.logs[index];
-        growth.records.extend(records);
         growth.answers.push(Answer {
             offset: first,
             ack,
@@ -184,7 +181,7 @@ impl<'a> Batch<'a> {
         let key = row_key(segment, partition, head.end() - 1);
         self.writes.put_row(topic.id, key, &self.buffer);
         growth.row = growth.end();
-        growth.open.clear();
+        growth.runs.push(Run::take(&mut growth.open, head.first));
     }
 
     /// Sets a row of the catalog; the last value of a key counts.
@@ -289,10 +286,10 @@ impl Pending {
         let mut answers = Vec::with_capacity(self.publishers());
         for growth in self.logs {
             let end = growth.end();
-            let count = growth.records.len();
+            let count = growth.runs.len();
             let mut contents = growth.log.lock();
             let size = end.size - contents.end.size;
-            contents.extend(growth.spans, growth.records, end);
+            contents.extend(growth.spans, growth.runs, end);
             drop(contents);
             cached(&growth.log, count, size);
             answers.extend(growth.answers);

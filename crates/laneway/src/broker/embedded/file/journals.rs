@@ -41,13 +41,12 @@ impl laneway_disk::Marks for Marks {
 mod tests {
     use std::fs::{self, File};
     use std::path::{Path, PathBuf};
-    use std::sync::Arc;
 
     use laneway_disk::{RealDisk, journals};
 
     use super::super::batch::Batch;
     use super::super::engine::{Engine, row_key};
-    use super::super::row::{Chunk, Head};
+    use super::super::row::{Chunks, Head};
     use super::*;
     use crate::record::Record;
 
@@ -68,8 +67,9 @@ mod tests {
             payload: vec![7; size].into(),
             ..Record::default()
         };
-        let chunks = Chunk::of(&[Arc::new(record)]);
-        row::put(&mut bytes, &head, &chunks[0].bytes, IDENTITY);
+        let chunks = Chunks::of(&[record]);
+        let chunk = chunks.iter().next().unwrap();
+        row::put(&mut bytes, &head, &chunk.bytes, IDENTITY);
         bytes
     }
 

@@ -7,7 +7,7 @@ use super::Shared;
 use super::read;
 use super::request::{Append, Request, Save, Together, Trim};
 use super::retire;
-use super::row::Chunk;
+use super::row::Chunks;
 use super::state::LogState;
 use crate::broker::embedded::store::Log;
 use crate::broker::{BoxFuture, BrokerError};
@@ -32,16 +32,15 @@ impl FileLog {
         if records.is_empty() {
             return Ok(self.span().end);
         }
-        let records: Vec<_> = records.into_iter().map(Arc::new).collect();
-        // Encoded here, so that publishers share the work and the writer has less of it.
-        let chunks = Chunk::of(&records);
-        let bytes = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        // Encoded here, so that publishers share the work and the writer has less of it; and what is
+        // encoded is freed where it was made, which costs far less than to free it elsewhere.
+        let chunks = Chunks::of(&records);
+        drop(records);
         let log = self.log.clone();
         self.shared
-            .ask(bytes, |ack, place| {
+            .ask(chunks.len(), |ack, place| {
                 Request::Together(Together::Append(Append {
                     log,
-                    records,
                     chunks,
                     ack,
                     place,
@@ -52,9 +51,9 @@ impl FileLog {
 
     async fn read_some(&self, from: u64, most: usize) -> Result<Vec<Delivered>, BrokerError> {
         self.check()?;
-        let cached = self.log.lock().read_cached(from, most);
-        if let Some(records) = cached {
-            return Ok(records);
+        let cached = self.log.lock().cached(from, most);
+        if let Some((from, runs)) = cached {
+            return read::cached(&self.log, &runs, from, most);
         }
         let log = self.log.clone();
         let read = self

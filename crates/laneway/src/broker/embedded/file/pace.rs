@@ -11,6 +11,12 @@ use std::time::Duration;
 /// However slow the disk is, company is not worth more.
 const LONGEST: Duration = Duration::from_millis(2);
 
+/// Who is answered alone, or nearly, is watched for: more would only take the cores from each other.
+const A_FEW: usize = 2;
+
+/// A quick publisher is back by then.
+const SOON: Duration = Duration::from_micros(100);
+
 /// Commits without a wait after one that was in vain.
 const DISCOURAGED: u32 = 16;
 
@@ -22,6 +28,8 @@ pub(super) struct Pace {
     sync: Duration,
     /// How many more commits do not wait.
     discouraged: u32,
+    /// How many more commits are not followed by a watch.
+    unwatched: u32,
 }
 
 /// A wait for company.
@@ -38,6 +46,24 @@ impl Pace {
     pub(super) fn committed(&mut self, answered: usize, sync: Duration) {
         self.answered = answered;
         self.sync = sync;
+    }
+
+    /// For how long to watch for those who were just answered before going to sleep.
+    pub(super) fn watch(&mut self) -> Option<Duration> {
+        if self.unwatched > 0 {
+            self.unwatched -= 1;
+            return None;
+        }
+        (1..=A_FEW)
+            .contains(&self.answered)
+            .then(|| (self.sync / 2).min(SOON))
+    }
+
+    /// Notes whether anybody came.
+    pub(super) fn watched(&mut self, came: bool) {
+        if !came {
+            self.unwatched = DISCOURAGED;
+        }
     }
 
     /// What to wait for when so many entries are there already.
@@ -75,6 +101,24 @@ mod tests {
             pace.committed(1, SYNC);
             assert_eq!(pace.wait(0), None);
         }
+    }
+
+    #[test]
+    fn a_few_are_watched_for_until_it_is_in_vain() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.watch(), None);
+        pace.committed(1, SYNC);
+        assert_eq!(pace.watch(), Some(SOON));
+        pace.watched(true);
+        pace.committed(2, Duration::from_micros(60));
+        assert_eq!(pace.watch(), Some(Duration::from_micros(30)));
+        pace.watched(false);
+        for _ in 0..DISCOURAGED {
+            assert_eq!(pace.watch(), None);
+        }
+        assert!(pace.watch().is_some());
+        pace.committed(100, SYNC);
+        assert_eq!(pace.watch(), None);
     }
 
     #[test]

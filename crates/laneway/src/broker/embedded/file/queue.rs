@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -77,6 +77,23 @@ impl<T> Queue<T> {
         self.lock().waiting.len()
     }
 
+    /// Waits for an entry without going to sleep, or until the time is up. Being woken can take as long
+    /// as a good part of a sync; others who want the core get it.
+    pub(super) fn watch(&self, time: Duration) -> bool {
+        let began = Instant::now();
+        loop {
+            let state = self.lock();
+            if !state.waiting.is_empty() || state.closed {
+                return true;
+            }
+            drop(state);
+            if began.elapsed() >= time {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits for so many entries, or until the time is up, or until the queue is closed.
     pub(super) fn wait(&self, entries: usize, time: Option<Duration>) -> usize {
         let state = self.lock();
@@ -142,6 +159,20 @@ mod tests {
         assert_eq!(queue.wait(9, None), 1, "a closed queue is not waited for");
         assert!(!queue.take(&mut taken));
         assert_eq!(taken, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_thread_that_watches_sees_the_next_entry_or_gives_up() {
+        let queue = Queue::new();
+        assert!(!queue.watch(Duration::ZERO));
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.push(1).unwrap());
+            assert!(queue.watch(Duration::from_secs(30)));
+        });
+        let mut taken = VecDeque::new();
+        queue.take(&mut taken);
+        queue.close();
+        assert!(queue.watch(Duration::from_secs(30)), "there is no next one");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::engine::Engine;
 use super::fault;
-use super::row::Row;
+use super::row::{Row, Run};
 use super::state::{LogState, Mark};
 use crate::broker::BrokerError;
 use crate::record::Delivered;
@@ -63,6 +63,29 @@ pub(super) fn records(
             }
             Ok(()) => {}
         }
+    }
+    Ok(read)
+}
+
+/// Up to `most` records from `from` on, of those that are in memory.
+pub(super) fn cached(
+    log: &LogState,
+    runs: &[Arc<Run>],
+    from: u64,
+    most: usize,
+) -> Result<Vec<Delivered>, BrokerError> {
+    let mut read = Vec::new();
+    let mut bytes = 0;
+    for record in runs.iter().flat_map(|run| run.records(from)) {
+        if read.len() == most || bytes >= READ_BYTES {
+            break;
+        }
+        let (offset, record) = record.map_err(|error| damaged(log, from, error.to_string()))?;
+        bytes += record.size();
+        read.push(Delivered {
+            offset,
+            record: Arc::new(record),
+        });
     }
     Ok(read)
 }

@@ -6,10 +6,9 @@ use tokio::sync::oneshot;
 
 use super::queue::Place;
 use super::retire::Moved;
-use super::row::Chunk;
+use super::row::Chunks;
 use super::state::{LogState, Mark, TopicState};
 use crate::broker::BrokerError;
-use crate::record::Record;
 use crate::settle::Position;
 use crate::topic::{Topic, TopicName};
 
@@ -33,8 +32,7 @@ pub(super) enum Together {
 /// Records for one log.
 pub(super) struct Append {
     pub(super) log: Arc<LogState>,
-    pub(super) records: Vec<Arc<Record>>,
-    pub(super) chunks: Vec<Chunk>,
+    pub(super) chunks: Chunks,
     pub(super) ack: Ack<u64>,
     pub(super) place: Place,
 }

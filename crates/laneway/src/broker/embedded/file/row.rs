@@ -12,7 +12,7 @@
 //! record: key_length+1 or 0, key, timestamp, headers, { name, value }, payload
 //! ```
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use bytes::Bytes;
 use smol_str::SmolStr;
@@ -107,27 +107,63 @@ impl Chunk {
         self.size = 0;
     }
 
-    /// Encodes records, in chunks that fit into a row each.
-    pub(super) fn of(records: &[Arc<Record>]) -> Vec<Self> {
-        let mut chunks = vec![Self::default()];
-        let mut bytes = Vec::new();
+    fn push(&mut self, record: &Record, length: usize) {
+        self.bytes.reserve(varint::LONGEST + length);
+        varint::put(&mut self.bytes, length as u64);
+        put_record(&mut self.bytes, record);
+        self.count += 1;
+        self.size += record.size() as u64;
+    }
+}
+
+/// Encoded records, in chunks that fit into a row each. Nearly always it is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chunks {
+    first: Chunk,
+    rest: Vec<Chunk>,
+}
+
+impl Chunks {
+    /// Encodes records.
+    pub(super) fn of(records: &[Record]) -> Self {
+        let mut chunks = Self::default();
+        let mut last = &mut chunks.first;
         for record in records {
-            bytes.clear();
-            put_record(&mut bytes, record);
-            let full = chunks.last().is_some_and(|chunk| {
-                chunk.count == ROW_RECORDS || chunk.bytes.len() + bytes.len() > ROW_BYTES
-            });
-            if full {
-                chunks.push(Self::default());
+            let length = length_of(record);
+            let is_full = last.count == ROW_RECORDS || last.bytes.len() + length > ROW_BYTES;
+            if last.count > 0 && is_full {
+                last = chunks.rest.push_mut(Chunk::default());
             }
-            if let Some(chunk) = chunks.last_mut() {
-                varint::put_bytes(&mut chunk.bytes, &bytes);
-                chunk.count += 1;
-                chunk.size += record.size() as u64;
-            }
+            last.push(record, length);
         }
         chunks
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Chunk> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// How many bytes they are.
+    pub(super) fn len(&self) -> usize {
+        self.iter().map(|chunk| chunk.bytes.len()).sum()
+    }
+}
+
+/// How many bytes [`put_record`] appends.
+fn length_of(record: &Record) -> usize {
+    let text = |bytes: &[u8]| varint::length(bytes.len() as u64) + bytes.len();
+    let key = match &record.key {
+        None => 1,
+        Some(key) => varint::length(key.len() as u64 + 1) + key.len(),
+    };
+    let headers = record.headers.iter();
+    let headers: usize = headers
+        .map(|(name, value)| text(name.as_bytes()) + text(value))
+        .sum();
+    key + varint::length_signed(record.timestamp_ms)
+        + varint::length(record.headers.len() as u64)
+        + headers
+        + text(&record.payload)
 }
 
 fn put_record(into: &mut Vec<u8>, record: &Record) {
@@ -147,7 +183,7 @@ fn put_record(into: &mut Vec<u8>, record: &Record) {
     varint::put_bytes(into, &record.payload);
 }
 
-/// Appends a row. `records` are what [`Chunk::of`] encoded.
+/// Appends a row. `records` are those of a [`Chunk`].
 pub(super) fn put(into: &mut Vec<u8>, head: &Head, records: &[u8], identity: u64) {
     let start = into.len();
     into.extend_from_slice(&MAGIC);
@@ -220,31 +256,68 @@ impl<'a> Row<'a> {
         &self,
         from: u64,
     ) -> impl Iterator<Item = Result<(u64, Record), RowError>> + use<'a> {
-        let mut reader = self.records.clone();
-        let mut offset = self.head.first;
-        let end = self.head.end();
-        let mut step = move || -> Result<Option<(u64, Record)>, RowError> {
-            while offset < end {
-                let at = offset;
-                offset += 1;
-                let bytes = reader.bytes()?;
-                if at >= from {
-                    return Ok(Some((at, record(bytes)?)));
-                }
-            }
-            reader.finish()?;
-            Ok(None)
-        };
-        let mut failed = false;
-        std::iter::from_fn(move || {
-            if failed {
-                return None;
-            }
-            let result = step().transpose();
-            failed = matches!(result, Some(Err(_)));
-            result
-        })
+        records(self.records.clone(), self.head.first..self.head.end(), from)
     }
+}
+
+/// The records of a row, without its head: what is kept in memory of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: u64,
+    /// The offset after its last record.
+    pub(super) end: u64,
+    bytes: Box<[u8]>,
+}
+
+impl Run {
+    /// Takes the records of a chunk, which begin at `first`.
+    pub(super) fn take(chunk: &mut Chunk, first: u64) -> Self {
+        let end = first + u64::from(chunk.count);
+        let bytes = std::mem::take(&mut chunk.bytes).into();
+        chunk.clear();
+        Self { first, end, bytes }
+    }
+
+    /// Its records from `from` on, with their offsets.
+    pub(super) fn records(
+        &self,
+        from: u64,
+    ) -> impl Iterator<Item = Result<(u64, Record), RowError>> {
+        records(Reader::new(&self.bytes), self.first..self.end, from)
+    }
+}
+
+/// The records of these offsets from `from` on.
+fn records(
+    mut reader: Reader<'_>,
+    offsets: Range<u64>,
+    from: u64,
+) -> impl Iterator<Item = Result<(u64, Record), RowError>> {
+    let Range {
+        start: mut offset,
+        end,
+    } = offsets;
+    let mut step = move || -> Result<Option<(u64, Record)>, RowError> {
+        while offset < end {
+            let at = offset;
+            offset += 1;
+            let bytes = reader.bytes()?;
+            if at >= from {
+                return Ok(Some((at, record(bytes)?)));
+            }
+        }
+        reader.finish()?;
+        Ok(None)
+    };
+    let mut failed = false;
+    std::iter::from_fn(move || {
+        if failed {
+            return None;
+        }
+        let result = step().transpose();
+        failed = matches!(result, Some(Err(_)));
+        result
+    })
 }
 
 /// Decodes one record. Its parts share one copy of its bytes.
@@ -308,8 +381,8 @@ pub(super) mod tests {
             })
     }
 
-    fn any_row() -> impl Strategy<Value = (Head, Vec<Arc<Record>>, u64)> {
-        let records = prop::collection::vec(any_record().prop_map(Arc::new), 1..20);
+    fn any_row() -> impl Strategy<Value = (Head, Vec<Record>, u64)> {
+        let records = prop::collection::vec(any_record(), 1..20);
         (any::<(u32, u32, u32, u64, u64)>(), records, any::<u64>()).prop_map(
             |((topic, partition, first, commit, size_before), records, identity)| {
                 let head = Head {
@@ -326,11 +399,11 @@ pub(super) mod tests {
         )
     }
 
-    fn encode(head: &Head, records: &[Arc<Record>], identity: u64) -> Vec<u8> {
-        let chunks = Chunk::of(records);
-        assert_eq!(chunks.len(), 1, "small enough for one row");
+    fn encode(head: &Head, records: &[Record], identity: u64) -> Vec<u8> {
+        let chunks = Chunks::of(records);
+        assert!(chunks.rest.is_empty(), "small enough for one row");
         let mut bytes = Vec::new();
-        put(&mut bytes, head, &chunks[0].bytes, identity);
+        put(&mut bytes, head, &chunks.first.bytes, identity);
         bytes
     }
 
@@ -343,9 +416,14 @@ pub(super) mod tests {
             let from = head.first + skip;
             let read: Vec<_> = row.records(from).collect::<Result<_, _>>().expect("records");
             let expected: Vec<_> = (head.first..)
-                .zip(records.iter().map(|record| (**record).clone()))
+                .zip(records.clone())
                 .filter(|(offset, _)| *offset >= from)
                 .collect();
+            prop_assert_eq!(&read, &expected);
+
+            let run = Run::take(&mut Chunks::of(&records).first, head.first);
+            prop_assert_eq!(run.end, head.end());
+            let read: Vec<_> = run.records(from).collect::<Result<_, _>>().expect("records");
             prop_assert_eq!(read, expected);
 
             bytes.extend_from_slice(b"whatever follows");
@@ -395,7 +473,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_row_of_another_store_is_not_ours() {
-        let records = [Arc::new(Record::default())];
+        let records = [Record::default()];
         let head = Head {
             topic: 1,
             partition: 2,
@@ -411,17 +489,16 @@ pub(super) mod tests {
 
     #[test]
     fn many_or_long_records_go_to_several_chunks() {
-        let small = vec![Arc::<Record>::default(); 1025];
-        let counts: Vec<_> = Chunk::of(&small).iter().map(|chunk| chunk.count).collect();
+        let small = vec![Record::default(); 1025];
+        let counts: Vec<_> = Chunks::of(&small).iter().map(|chunk| chunk.count).collect();
         assert_eq!(counts, [512, 512, 1]);
         let long = Record {
             payload: vec![7; 40 << 10].into(),
             ..Record::default()
         };
-        let long = Arc::new(long);
-        let chunks = Chunk::of(&[long.clone(), long.clone(), long.clone()]);
-        assert_eq!(chunks.len(), 3);
-        assert_eq!(chunks[0].size, long.size() as u64);
-        assert!(!chunks[0].has_room_for(&chunks[1]));
+        let chunks = Chunks::of(&[long.clone(), long.clone(), long.clone()]);
+        assert_eq!(chunks.rest.len(), 2);
+        assert_eq!(chunks.first.size, long.size() as u64);
+        assert!(!chunks.first.has_room_for(&chunks.rest[0]));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::record::{Delivered, Record};
+use super::row::Run;
 use crate::settle::Position;
 use crate::topic::TopicName;
 
@@ -115,7 +115,7 @@ pub(super) struct Contents {
     /// Positions on their way to the disk, or there.
     pub(super) asked_for: HashMap<String, Position>,
     /// The latest records, up to the end.
-    tail: VecDeque<Arc<Record>>,
+    tail: VecDeque<Arc<Run>>,
 }
 
 impl LogState {
@@ -177,12 +177,13 @@ impl Contents {
     }
 
     /// Takes in records that became durable.
-    pub(super) fn extend(&mut self, spans: Vec<Span>, records: Vec<Arc<Record>>, end: Mark) {
-        if self.end.offset + records.len() as u64 != end.offset {
+    pub(super) fn extend(&mut self, spans: Vec<Span>, runs: Vec<Run>, end: Mark) {
+        let first = runs.first().map_or(end.offset, |run| run.first);
+        if self.end.offset != first {
             self.tail.clear();
         }
         self.spans.extend(spans);
-        self.tail.extend(records);
+        self.tail.extend(runs.into_iter().map(Arc::new));
         self.end = end;
     }
 
@@ -191,9 +192,7 @@ impl Contents {
         let gone = self.spans_before(start.offset).count();
         self.spans.drain(..gone);
         self.start = start;
-        let cached = self.cached_from();
-        let gone = start.offset.saturating_sub(cached);
-        self.forget(usize::try_from(gone).unwrap_or(usize::MAX));
+        self.forget(self.tail.partition_point(|run| run.end <= start.offset));
     }
 
     /// Takes over what was found on disk.
@@ -204,31 +203,30 @@ impl Contents {
 
     /// The first offset that is in memory.
     fn cached_from(&self) -> u64 {
-        self.end.offset - self.tail.len() as u64
+        self.tail.front().map_or(self.end.offset, |run| run.first)
     }
 
-    /// Forgets the oldest records that are in memory.
-    pub(super) fn forget(&mut self, count: usize) {
-        self.tail.drain(..count.min(self.tail.len()));
+    /// Forgets the oldest runs that are in memory.
+    pub(super) fn forget(&mut self, runs: usize) {
+        self.tail.drain(..runs.min(self.tail.len()));
         // A burst must not keep its memory.
         if self.tail.capacity() > 1024 && self.tail.capacity() > 4 * self.tail.len() {
             self.tail.shrink_to_fit();
         }
     }
 
-    /// Records from memory, or `None` if the first of them is only on disk.
-    pub(super) fn read_cached(&self, from: u64, most: usize) -> Option<Vec<Delivered>> {
+    /// Up to `most` records from memory and a few more around them, or `None` if the first of them is
+    /// only on disk. Answers from where on they count, too.
+    pub(super) fn cached(&self, from: u64, most: usize) -> Option<(u64, Vec<Arc<Run>>)> {
         let from = from.max(self.start.offset);
-        if from >= self.end.offset {
-            return Some(Vec::new());
+        if from < self.cached_from() {
+            return None;
         }
-        let skip = usize::try_from(from.checked_sub(self.cached_from())?).ok()?;
-        let records = self.tail.range(skip..).take(most).zip(from..);
-        let delivered = records.map(|(record, offset)| Delivered {
-            offset,
-            record: record.clone(),
-        });
-        Some(delivered.collect())
+        let until = from.saturating_add(most as u64);
+        let skip = self.tail.partition_point(|run| run.end <= from);
+        let runs = self.tail.range(skip..);
+        let runs = runs.take_while(|run| run.first < until).cloned();
+        Some((from, runs.collect()))
     }
 }
 
@@ -239,6 +237,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::embedded::file::row::Chunks;
+    use crate::record::Record;
 
     fn mark(offset: u64) -> Mark {
         Mark {
@@ -254,15 +254,31 @@ mod tests {
         }
     }
 
-    fn records(count: usize) -> Vec<Arc<Record>> {
-        vec![Arc::default(); count]
+    /// Runs of three records each.
+    fn runs(first: u64, count: u64) -> Vec<Run> {
+        let firsts = (first..first + 3 * count).step_by(3);
+        let chunk = || {
+            Chunks::of(&vec![Record::default(); 3])
+                .iter()
+                .next()
+                .cloned()
+        };
+        firsts
+            .map(|first| Run::take(&mut chunk().unwrap(), first))
+            .collect()
+    }
+
+    fn cached(contents: &Contents, from: u64, most: usize) -> Option<Vec<u64>> {
+        let (from, runs) = contents.cached(from, most)?;
+        let records = runs.iter().flat_map(|run| run.records(from));
+        Some(records.map(|record| record.unwrap().0).collect())
     }
 
     #[test]
     fn a_record_is_in_the_span_that_begins_at_or_before_it() {
         let mut contents = Contents::default();
         assert_eq!(contents.span_of(0), None);
-        contents.extend(vec![span(0, 1), span(5, 4)], records(9), mark(9));
+        contents.extend(vec![span(0, 1), span(5, 4)], runs(0, 3), mark(9));
         assert_eq!(contents.span_of(4), Some((span(0, 1), 5)));
         assert_eq!(contents.span_of(5), Some((span(5, 4), 9)));
         contents.move_span(0, 7);
@@ -272,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_left_of_a_span_begins_at_the_start_of_the_log() {
         let mut contents = Contents::default();
-        contents.extend(vec![span(0, 1), span(5, 4)], records(9), mark(9));
+        contents.extend(vec![span(0, 1), span(5, 4)], runs(0, 3), mark(9));
         contents.trim(mark(2));
         let left: Vec<_> = contents.live_spans().collect();
         assert_eq!(left, [(span(0, 1), 30), (span(5, 4), 40)]);
@@ -282,30 +298,28 @@ mod tests {
     fn trimming_keeps_the_last_span() {
         let mut contents = Contents::default();
         let spans = vec![span(0, 0), span(3, 1), span(6, 2)];
-        contents.extend(spans, records(9), mark(9));
+        contents.extend(spans, runs(0, 3), mark(9));
         contents.trim(mark(5));
         assert_eq!(contents.spans, [span(3, 1), span(6, 2)]);
-        let offsets = |contents: &Contents, from| -> Vec<u64> {
-            let read = contents.read_cached(from, 9).unwrap();
-            read.iter().map(|delivered| delivered.offset).collect()
-        };
-        assert_eq!(offsets(&contents, 0), [5, 6, 7, 8]);
+        assert_eq!(cached(&contents, 0, 9), Some(vec![5, 6, 7, 8]));
         contents.trim(mark(9));
         assert_eq!(contents.spans, [span(6, 2)]);
-        assert_eq!(offsets(&contents, 0), [0; 0]);
+        assert_eq!(cached(&contents, 0, 9), Some(Vec::new()));
     }
 
     #[test]
     fn what_is_only_on_disk_is_not_read_from_memory() {
         let mut contents = Contents::default();
-        contents.extend(vec![span(0, 0)], records(9), mark(9));
-        contents.forget(4);
-        assert!(contents.read_cached(3, 2).is_none());
-        assert_eq!(contents.read_cached(4, 2).unwrap().len(), 2);
+        contents.extend(vec![span(0, 0)], runs(0, 3), mark(9));
+        contents.forget(1);
+        assert_eq!(cached(&contents, 2, 2), None);
+        assert_eq!(cached(&contents, 4, 1), Some(vec![4, 5]));
+        assert_eq!(cached(&contents, 5, 2), Some(vec![5, 6, 7, 8]));
+        assert_eq!(cached(&contents, 9, 2), Some(Vec::new()));
         // Records that are not next to those in memory.
-        contents.extend(Vec::new(), records(2), mark(20));
-        assert!(contents.read_cached(17, 2).is_none());
-        assert_eq!(contents.read_cached(18, 9).unwrap().len(), 2);
+        contents.extend(Vec::new(), runs(17, 1), mark(20));
+        assert_eq!(cached(&contents, 16, 2), None);
+        assert_eq!(cached(&contents, 18, 9), Some(vec![18, 19]));
     }
 
     #[test]

@@ -114,6 +114,9 @@ impl Writer {
             None if self.commit > self.directory.seal.commit => Some(NOTE_EVERY),
             _ => None,
         };
+        if let Some(time) = self.pace.watch() {
+            self.pace.watched(queue.watch(time));
+        }
         queue.wait(1, patience);
         if let Some(company) = company {
             let came = queue.wait(company.entries, Some(company.time));
