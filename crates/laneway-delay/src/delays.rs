@@ -1,9 +1,10 @@
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, RuntimeClock};
+use crate::clock::{Clock, RuntimeClock, SystemClock};
 use crate::engine::{Core, Options};
-use crate::store::{Asked, Change, Draft, MemoryStore, Store};
+use crate::store::{Asked, Change, DiskStore, Draft, MemoryStore, Store};
 use crate::{
     Accepted, Counts, Error, Extend, Message, MessageId, Page, Query, Sinks, StateName, Submission,
     Target, Timestamp,
@@ -63,6 +64,20 @@ impl Delays {
     pub fn in_memory(sinks: Sinks, options: Options) -> Result<Self, Error> {
         let clock = Arc::new(RuntimeClock::start());
         Self::start(Arc::new(MemoryStore::new()), clock, sinks, options)
+    }
+
+    /// Messages in a directory, which is made if it is not there. They survive the process and the machine.
+    ///
+    /// # Errors
+    /// When the options cannot be used, or the directory cannot be opened.
+    pub async fn open(
+        directory: impl AsRef<Path>,
+        sinks: Sinks,
+        options: Options,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let store = Arc::new(DiskStore::open(directory).await?);
+        Self::start(store, Arc::new(SystemClock::default()), sinks, options)
     }
 
     /// Messages in a store, by a clock. Within a tokio runtime.

@@ -41,7 +41,7 @@ async fn becomes(delays: &Delays, text: &str, expected: StateName) {
 #[tokio::test]
 async fn what_is_due_is_delivered_and_nothing_else() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let delays = start(&clock, &witness, Options::default());
     let due = clock.now() + Duration::from_secs(5);
     for (name, due) in [("a", due), ("b", due + Duration::from_millis(1))] {
@@ -62,7 +62,7 @@ async fn what_is_due_is_delivered_and_nothing_else() {
 #[tokio::test]
 async fn a_withdrawn_message_does_not_fire_and_a_fired_one_is_not_withdrawn() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let delays = start(&clock, &witness, Options::default());
     let due = clock.now() + Duration::from_secs(1);
     delays
@@ -93,7 +93,7 @@ async fn a_withdrawn_message_does_not_fire_and_a_fired_one_is_not_withdrawn() {
 #[tokio::test]
 async fn an_extended_message_fires_at_its_new_time() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let delays = start(&clock, &witness, Options::default());
     let due = clock.now() + Duration::from_secs(1);
     delays
@@ -121,7 +121,7 @@ async fn an_extended_message_fires_at_its_new_time() {
 #[tokio::test]
 async fn a_failure_is_tried_again_by_schedule_and_ends_as_a_dead_letter() {
     let clock = manual();
-    let witness = Witness::answering(clock.clone(), |_| Err(Undelivered::retry("status 500")));
+    let witness = Witness::answering(|_| Err(Undelivered::retry("status 500")));
     let delays = start(&clock, &witness, Options::default());
     let due = clock.now() + Duration::from_secs(1);
     let schedule = Schedule::new([1, 10].map(Duration::from_secs));
@@ -155,7 +155,7 @@ async fn a_failure_is_tried_again_by_schedule_and_ends_as_a_dead_letter() {
 #[tokio::test]
 async fn a_rejected_message_is_dead_at_once_and_can_be_purged() {
     let clock = manual();
-    let witness = Witness::answering(clock.clone(), |_| Err(Undelivered::permanent("410")));
+    let witness = Witness::answering(|_| Err(Undelivered::permanent("410")));
     let delays = start(&clock, &witness, Options::default());
     for name in ["a", "b"] {
         let submission = to_host("h", clock.now()).id(id(name));
@@ -174,7 +174,7 @@ async fn a_bus_that_is_away_gets_everything_in_order_when_it_is_back() {
     let clock = manual();
     let is_up = Arc::new(AtomicBool::new(false));
     let up = is_up.clone();
-    let witness = Witness::answering(clock.clone(), move |_| {
+    let witness = Witness::answering(move |_| {
         if up.load(Ordering::SeqCst) {
             Ok(())
         } else {
@@ -208,7 +208,7 @@ async fn a_bus_that_is_away_gets_everything_in_order_when_it_is_back() {
 #[tokio::test]
 async fn more_than_fits_into_memory_is_delivered_once_each_and_in_order() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let options = Options {
         near: 64,
         batch: 10,
@@ -233,7 +233,7 @@ async fn more_than_fits_into_memory_is_delivered_once_each_and_in_order() {
 #[tokio::test]
 async fn the_same_submission_is_the_same_message() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let delays = start(&clock, &witness, Options::default());
     let due = clock.now() + Duration::from_secs(9);
     let submission = to_host("h", due).idempotency_key("k");
@@ -254,7 +254,7 @@ async fn the_same_submission_is_the_same_message() {
 #[tokio::test]
 async fn a_clock_that_goes_back_makes_nothing_early() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let delays = start(&clock, &witness, Options::default());
     let start = clock.now();
     let due = start + Duration::from_secs(10);
@@ -280,7 +280,7 @@ async fn a_clock_that_goes_back_makes_nothing_early() {
 #[tokio::test]
 async fn a_long_delay_is_refused_only_if_there_is_a_limit() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let options = Options {
         max_delay: Some(Duration::from_mins(1)),
         ..Options::default()
@@ -297,7 +297,7 @@ async fn a_long_delay_is_refused_only_if_there_is_a_limit() {
 #[tokio::test]
 async fn after_closing_nothing_is_taken_and_nothing_fires() {
     let clock = manual();
-    let witness = Witness::new(clock.clone());
+    let witness = Witness::new();
     let delays = start(&clock, &witness, Options::default());
     let due = clock.now() + Duration::from_secs(1);
     delays.submit_one(to_host("h", due)).await.unwrap();
@@ -312,7 +312,7 @@ async fn after_closing_nothing_is_taken_and_nothing_fires() {
 #[tokio::test]
 async fn retry_after_is_respected() {
     let clock = manual();
-    let witness = Witness::answering(clock.clone(), |firing| match firing.attempt() {
+    let witness = Witness::answering(|firing| match firing.attempt() {
         1 => Err(Undelivered {
             failure: Failure::RetryAfter(Duration::from_mins(2)),
             reason: "status 429".to_owned(),

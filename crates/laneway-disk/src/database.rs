@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fjall::{
     AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
+    Snapshot,
 };
 
 use crate::disk::Disk;
@@ -89,6 +90,12 @@ impl Database {
     #[must_use]
     pub fn batch(&self) -> OwnedWriteBatch {
         self.engine.batch().durability(Some(PersistMode::Buffer))
+    }
+
+    /// All tables as they are now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.engine.snapshot()
     }
 
     /// Fails if the engine no longer works.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Core;
+use super::front::Flight;
 use crate::store::{Claim, Outcome, Route, Settlement, Waiting};
 use crate::{Failure, Firing, Undelivered};
 
@@ -40,9 +41,13 @@ impl Core {
         permits.await.ok()
     }
 
-    pub(super) async fn fly_to_bus(self: Arc<Self>, route: Route, batch: Vec<Waiting>) {
+    pub(super) async fn fly_to_bus(
+        self: Arc<Self>,
+        flight: Flight,
+        route: Route,
+        batch: Vec<Waiting>,
+    ) {
         let count = batch.len();
-        let flight = self.front.lock().set_off(&batch);
         let Some(permits) = self.permits(count).await else {
             return;
         };
@@ -131,9 +136,13 @@ impl Core {
         (settlements, released)
     }
 
-    pub(super) async fn fly_to_host(self: Arc<Self>, route: Route, batch: Vec<Waiting>) {
+    pub(super) async fn fly_to_host(
+        self: Arc<Self>,
+        flight: Flight,
+        route: Route,
+        batch: Vec<Waiting>,
+    ) {
         let count = batch.len();
-        let flight = self.front.lock().set_off(&batch);
         let Some(permits) = self.permits(count).await else {
             return;
         };

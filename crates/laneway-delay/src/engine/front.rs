@@ -25,9 +25,13 @@ pub(super) struct FrontState {
     /// When the engine means to look next.
     pub(super) sleeps_until: Option<Timestamp>,
     /// The first place of each batch that is on its way.
-    flying: HashMap<u64, Place>,
-    next_flight: u64,
+    flying: HashMap<Flight, Place>,
+    next_flight: Flight,
 }
+
+/// Names a batch that is on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Flight(u64);
 
 impl Front {
     pub(super) fn new(clock: Arc<dyn Clock>, horizon: Horizon, routes: Routes) -> Self {
@@ -38,7 +42,7 @@ impl Front {
                 routes,
                 sleeps_until: None,
                 flying: HashMap::new(),
-                next_flight: 0,
+                next_flight: Flight::default(),
             }),
             bell: Notify::new(),
         }
@@ -58,16 +62,16 @@ impl Front {
 
 impl FrontState {
     /// A batch sets off. It counts as known until it has landed.
-    pub(super) fn set_off(&mut self, batch: &[Waiting]) -> u64 {
+    pub(super) fn set_off(&mut self, batch: &[Waiting]) -> Flight {
         let flight = self.next_flight;
-        self.next_flight += 1;
+        self.next_flight = Flight(flight.0 + 1);
         if let Some(first) = batch.iter().map(|waiting| waiting.place).min() {
             self.flying.insert(flight, first);
         }
         flight
     }
 
-    pub(super) fn land(&mut self, flight: u64) {
+    pub(super) fn land(&mut self, flight: Flight) {
         self.flying.remove(&flight);
     }
 }

@@ -26,10 +26,10 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use self::front::Front;
+use self::front::{Flight, Front};
 use self::horizon::Horizon;
 pub use self::options::Options;
-use self::routes::{Bounds, Routes, Turn};
+use self::routes::{Bounds, Routes, Stretch, Turn};
 use crate::clock::Clock;
 use crate::store::{Place, Route, Store};
 use crate::{Sinks, Timestamp};
@@ -109,8 +109,8 @@ impl Core {
     async fn run(self: Arc<Self>) {
         while !self.is_closed() {
             let (turns, next) = self.look();
-            for turn in turns {
-                self.set_off(turn);
+            for (turn, flight) in turns {
+                self.set_off(turn, flight);
             }
             let sleep = async {
                 match next {
@@ -126,13 +126,21 @@ impl Core {
     }
 
     /// What to do now, and when to look again.
-    fn look(self: &Arc<Self>) -> (Vec<Turn>, Option<Timestamp>) {
+    fn look(self: &Arc<Self>) -> (Vec<(Turn, Flight)>, Option<Timestamp>) {
         let now = self.clock.now();
         let mut front = self.front.lock();
         while let Some(waiting) = front.horizon.pop_due(now) {
             front.routes.push(waiting);
         }
-        let turns = std::iter::from_fn(|| front.routes.next(now)).collect();
+        let mut turns = Vec::new();
+        while let Some(turn) = front.routes.next(now) {
+            // IMPORTANT: before the lock is let go, so that nobody is unknown for a moment.
+            let flight = match &turn {
+                Turn::Deliver(_, batch) => front.set_off(batch),
+                Turn::Read(..) => Flight::default(),
+            };
+            turns.push((turn, flight));
+        }
         let half = self.options.horizon / 2;
         let cursor = front.horizon.cursor();
         let mut next = [front.horizon.next_wake(), front.routes.next_wake()]
@@ -179,12 +187,10 @@ impl Core {
     }
 
     /// Reads those of a route that did not fit into its queue.
-    async fn read_for(self: Arc<Self>, route: Route, from: Place) {
-        let now = self.clock.now();
-        let until = Place::at(now).max(from.next());
-        let until = until.min(self.front.lock().horizon.cursor());
+    async fn read_for(self: Arc<Self>, route: Route, stretch: Stretch) {
+        let until = stretch.last.next();
         let most = (self.options.near / 16).max(1);
-        let (mut found, mut next) = (Vec::new(), Some(from));
+        let (mut found, mut next) = (Vec::new(), Some(stretch.first));
         while let Some(from) = next
             && found.len() < most
         {
@@ -205,20 +211,22 @@ impl Core {
                 }
             }
         }
+        let last = stretch.last;
+        let rest = next.map(|first| Stretch { first, last });
         self.front
-            .change(|front| front.routes.found(route, found, next));
+            .change(|front| front.routes.found(route, found, rest));
     }
 
-    fn set_off(self: &Arc<Self>, turn: Turn) {
+    fn set_off(self: &Arc<Self>, turn: Turn, flight: Flight) {
         match turn {
-            Turn::Read(route, from) => {
-                tokio::spawn(self.clone().read_for(route, from));
+            Turn::Read(route, stretch) => {
+                tokio::spawn(self.clone().read_for(route, stretch));
             }
             Turn::Deliver(route, batch) if route.is_bus() => {
-                tokio::spawn(self.clone().fly_to_bus(route, batch));
+                tokio::spawn(self.clone().fly_to_bus(flight, route, batch));
             }
             Turn::Deliver(route, batch) => {
-                tokio::spawn(self.clone().fly_to_host(route, batch));
+                tokio::spawn(self.clone().fly_to_host(flight, route, batch));
             }
         }
     }

@@ -50,10 +50,17 @@ struct Queue {
     setbacks: u32,
     /// Nothing goes before this moment.
     held_until: Option<Timestamp>,
-    /// From here on there are some in the store that are not in the queue.
-    forgotten: Option<Place>,
-    /// From where the store is being read for this queue.
-    reading: Option<Place>,
+    /// Here there are some in the store that are not in the queue.
+    forgotten: Option<Stretch>,
+    /// What is being read from the store for this queue.
+    reading: Option<Stretch>,
+}
+
+/// A part of the line, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) first: Place,
+    pub(super) last: Place,
 }
 
 /// What to do next.
@@ -61,8 +68,8 @@ struct Queue {
 pub(super) enum Turn {
     /// Claim and deliver these.
     Deliver(Route, Vec<Waiting>),
-    /// Look in the store for those of the route that are due, from this place on.
-    Read(Route, Place),
+    /// Look in the store for those of the route that stand there.
+    Read(Route, Stretch),
 }
 
 impl Routes {
@@ -82,7 +89,10 @@ impl Routes {
         // Once something is forgotten, all that come after it have to wait for it.
         let is_behind = queue.forgotten.is_some() || queue.reading.is_some();
         if queue.due.len() >= self.bounds.queue || is_behind {
-            queue.forget(waiting.place);
+            queue.forget(Stretch {
+                first: waiting.place,
+                last: waiting.place,
+            });
         } else {
             queue.due.push_back(waiting);
         }
@@ -140,7 +150,7 @@ impl Routes {
             if reading.is_none() && queue.is_idle() {
                 self.queues.remove(&route);
             }
-            return reading.map(|from| Turn::Read(route, from));
+            return reading.map(|stretch| Turn::Read(route, stretch));
         }
         let room = if route.is_bus() {
             // One batch at a time: the order is kept.
@@ -189,8 +199,8 @@ impl Routes {
         self.make_ready(first.route);
     }
 
-    /// The store was read for a route. `rest`: there are more of it from there on.
-    pub(super) fn found(&mut self, route: Route, found: Vec<Waiting>, rest: Option<Place>) {
+    /// The store was read for a route. `rest`: what is still to be read.
+    pub(super) fn found(&mut self, route: Route, found: Vec<Waiting>, rest: Option<Stretch>) {
         let queue = self.queues.entry(route).or_default();
         queue.reading = None;
         queue.due.extend(found);
@@ -220,19 +230,24 @@ impl Routes {
         let places = self.queues.values().flat_map(|queue| {
             // A retry may stand behind others that are due earlier.
             let first = queue.due.iter().map(|waiting| waiting.place).min();
-            [first, queue.forgotten, queue.reading]
+            let stretches = [queue.forgotten, queue.reading];
+            let stretches = stretches.map(|stretch| stretch.map(|stretch| stretch.first));
+            [first, stretches[0], stretches[1]]
         });
         places.flatten().min()
     }
 }
 
 impl Queue {
-    fn forget(&mut self, place: Place) {
-        let first = self.forgotten.map_or(place, |first| first.min(place));
-        self.forgotten = Some(first);
+    fn forget(&mut self, stretch: Stretch) {
+        let known = self.forgotten.unwrap_or(stretch);
+        self.forgotten = Some(Stretch {
+            first: known.first.min(stretch.first),
+            last: known.last.max(stretch.last),
+        });
     }
 
-    fn begin_reading(&mut self) -> Option<Place> {
+    fn begin_reading(&mut self) -> Option<Stretch> {
         if self.reading.is_some() {
             return None;
         }
@@ -339,13 +354,16 @@ mod tests {
         routes.done(BUS, 4);
         assert_eq!(serials(routes.next(now())), [4, 5]);
         routes.done(BUS, 2);
-        let from = waiting(BUS, 6).place;
-        assert_eq!(routes.next(now()), Some(Turn::Read(BUS, from)));
-        assert_eq!(routes.floor(), Some(from));
+        let stretch = |first, last| Stretch {
+            first: waiting(BUS, first).place,
+            last: waiting(BUS, last).place,
+        };
+        assert_eq!(routes.next(now()), Some(Turn::Read(BUS, stretch(6, 19))));
+        assert_eq!(routes.floor(), Some(waiting(BUS, 6).place));
         // One that comes meanwhile waits for those that are read.
         routes.push(waiting(BUS, 20));
         let found = (6..12).map(|serial| waiting(BUS, serial)).collect();
-        routes.found(BUS, found, Some(waiting(BUS, 12).place));
+        routes.found(BUS, found, Some(stretch(12, 19)));
         assert_eq!(serials(routes.next(now())), [6, 7, 8, 9]);
         assert_eq!(routes.floor(), Some(waiting(BUS, 10).place));
     }

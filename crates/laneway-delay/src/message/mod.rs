@@ -97,6 +97,24 @@ impl Record {
         }
     }
 
+    /// A record as it was stored.
+    #[must_use]
+    pub const fn restore(
+        version: Version,
+        due: Timestamp,
+        attempts: u32,
+        failures: u32,
+        state: State,
+    ) -> Self {
+        Self {
+            version,
+            due,
+            attempts,
+            failures,
+            state,
+        }
+    }
+
     /// The version of this record, to be handed to the next transition.
     #[must_use]
     pub const fn version(&self) -> Version {

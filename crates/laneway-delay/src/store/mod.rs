@@ -23,10 +23,12 @@
 //! the rest by [`scan`](Store::scan).
 
 pub(crate) mod change;
+mod disk;
 mod memory;
 
 use std::sync::Arc;
 
+pub use disk::DiskStore;
 pub use memory::MemoryStore;
 
 use crate::{

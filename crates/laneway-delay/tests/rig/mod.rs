@@ -4,9 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use laneway_delay::clock::{Clock, ManualClock};
+use laneway_delay::clock::ManualClock;
 use laneway_delay::{
-    BoxFuture, Deliver, Firing, Publish, Sinks, Submission, Target, Timestamp, Undelivered, When,
+    BoxFuture, Deliver, Firing, Publish, Sinks, State, Submission, Target, Timestamp, Undelivered,
+    When,
 };
 
 /// A delivery, with the time at which it was started.
@@ -24,22 +25,19 @@ type Answer = dyn Fn(&Firing) -> Result<(), Undelivered> + Send + Sync;
 /// Notes all that is delivered, and answers as it is told to.
 #[derive(Clone)]
 pub(crate) struct Witness {
-    clock: Arc<dyn Clock>,
     seen: Arc<Mutex<Vec<Seen>>>,
     answer: Arc<Answer>,
 }
 
 impl Witness {
-    pub(crate) fn new(clock: impl Clock + Clone) -> Self {
-        Self::answering(clock, |_| Ok(()))
+    pub(crate) fn new() -> Self {
+        Self::answering(|_| Ok(()))
     }
 
     pub(crate) fn answering(
-        clock: impl Clock,
         answer: impl Fn(&Firing) -> Result<(), Undelivered> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            clock: Arc::new(clock),
             seen: Arc::default(),
             answer: Arc::new(answer),
         }
@@ -69,7 +67,7 @@ impl Witness {
         self.seen.lock().unwrap().push(Seen {
             id: firing.message.id.to_string(),
             due: firing.due(),
-            at: self.clock.now(),
+            at: started(firing),
             attempt: firing.attempt(),
             url_or_topic,
         });
@@ -94,6 +92,14 @@ impl Publish for Witness {
     fn publish(&self, batch: Vec<Firing>) -> BoxFuture<'_, Vec<Result<(), Undelivered>>> {
         let results = batch.iter().map(|firing| self.note(firing)).collect();
         Box::pin(std::future::ready(results))
+    }
+}
+
+/// When the attempt was started, by the clock of the engine: tests may set it meanwhile.
+fn started(firing: &Firing) -> Timestamp {
+    match firing.message.record.state() {
+        State::Firing { since } => since,
+        other => panic!("it is {other}, and not firing"),
     }
 }
 

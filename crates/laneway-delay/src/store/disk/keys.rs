@@ -1,0 +1,115 @@
+//! The keys of rows.
+
+use crate::store::Place;
+use crate::{StateName, Timestamp};
+
+/// The number of the last synced commit. No other table has such a key.
+pub(super) const COMMIT: &[u8] = b"\0commit";
+/// The number that the next message gets, at least.
+pub(super) const NEXT_SERIAL: &[u8] = b"\0serial";
+/// Nothing waits before this place.
+pub(super) const FLOOR: &[u8] = b"\0floor";
+/// Up to where old keys were forgotten.
+pub(super) const KEYS_FORGOTTEN: &[u8] = b"\0keys";
+/// Before the name of a topic: its counts.
+pub(super) const TOPIC: u8 = b't';
+
+pub(super) fn place(place: Place) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&place.at.as_millis().to_be_bytes());
+    key[8..].copy_from_slice(&place.serial.to_be_bytes());
+    key
+}
+
+pub(super) fn read_place(key: &[u8]) -> Option<Place> {
+    let (at, serial) = key.split_first_chunk::<8>()?;
+    Some(Place {
+        at: Timestamp::from_millis(u64::from_be_bytes(*at)),
+        serial: u64::from_be_bytes(serial.try_into().ok()?),
+    })
+}
+
+pub(super) fn ended(state: StateName, at: Place) -> [u8; 17] {
+    let mut key = [0; 17];
+    key[0] = tag(state);
+    key[1..].copy_from_slice(&place(at));
+    key
+}
+
+pub(super) fn read_ended(key: &[u8]) -> Option<Place> {
+    read_place(key.get(1..)?)
+}
+
+/// A letter for each state that is stored. What fires is stored as scheduled.
+pub(super) fn tag(state: StateName) -> u8 {
+    match state {
+        StateName::Scheduled | StateName::Firing => b's',
+        StateName::Delivered => b'd',
+        StateName::Dead => b'x',
+        StateName::Withdrawn => b'w',
+    }
+}
+
+pub(super) fn state(tag: u8) -> Option<StateName> {
+    Some(match tag {
+        b's' => StateName::Scheduled,
+        b'd' => StateName::Delivered,
+        b'x' => StateName::Dead,
+        b'w' => StateName::Withdrawn,
+        _ => return None,
+    })
+}
+
+/// What an idempotency key was used for.
+pub(super) fn used(key: &str) -> Vec<u8> {
+    [b"k", key.as_bytes()].concat()
+}
+
+/// The same, by age.
+pub(super) fn used_at(at: Timestamp, key: &str) -> Vec<u8> {
+    [b"a", &at.as_millis().to_be_bytes()[..], key.as_bytes()].concat()
+}
+
+/// The first of those that were used at this moment.
+pub(super) fn used_from(at: Timestamp) -> Vec<u8> {
+    used_at(at, "")
+}
+
+pub(super) fn read_used_at(key: &[u8]) -> Option<(Timestamp, &str)> {
+    let (at, key) = key.strip_prefix(b"a")?.split_first_chunk::<8>()?;
+    let at = Timestamp::from_millis(u64::from_be_bytes(*at));
+    Some((at, std::str::from_utf8(key).ok()?))
+}
+
+pub(super) fn topic(name: &str) -> Vec<u8> {
+    [&[TOPIC], name.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_sort_as_their_keys_do() {
+        let places = [(0, 9), (1, 0), (1, 1), (256, 0), (u64::MAX, u64::MAX)];
+        let places = places.map(|(at, serial)| Place {
+            at: Timestamp::from_millis(at),
+            serial,
+        });
+        assert!(places.is_sorted_by_key(|at| place(*at)));
+        for at in places {
+            assert_eq!(read_place(&place(at)), Some(at));
+            assert_eq!(read_ended(&ended(StateName::Dead, at)), Some(at));
+        }
+        assert_eq!(read_place(&[1; 15]), None);
+        assert_eq!(read_place(&[1; 17]), None);
+    }
+
+    #[test]
+    fn ages_read_back() {
+        let at = Timestamp::from_millis(7);
+        assert_eq!(read_used_at(&used_at(at, "key")), Some((at, "key")));
+        assert_eq!(read_used_at(b"a123"), None);
+        assert_eq!(read_used_at(&used("key")), None);
+    }
+}

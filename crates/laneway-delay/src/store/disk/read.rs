@@ -1,0 +1,279 @@
+//! Looking something up.
+
+use std::sync::Arc;
+
+use fjall::Readable;
+
+use super::batch::row_of;
+use super::codec::{self, Location};
+use super::tables::{Table, Tables, damaged, failed, opened};
+use super::{Shared, keys};
+use crate::store::{Claim, Place, Waiting, change};
+use crate::{Cursor, Error, Message, MessageId, Page, Query, StateName, Timestamp};
+
+/// Fewer than these are looked up one by one; of more it is worth to read what lies between them.
+const SCAN_FROM: usize = 32;
+
+/// How many rows are looked at for one page.
+const LOOK_AT_MOST: usize = 50_000;
+
+impl Shared {
+    pub(super) fn claim(&self, waiting: &[Waiting], now: Timestamp) -> Result<Vec<Claim>, Error> {
+        let places = waiting.iter().map(|waiting| waiting.place);
+        let noted = self.claims.begin(places);
+        let noted: Vec<Waiting> = waiting
+            .iter()
+            .zip(noted)
+            .filter_map(|(waiting, is_noted)| is_noted.then_some(*waiting))
+            .collect();
+        // IMPORTANT: the rows are read after the claims are noted.
+        let rows = self.with_tables(|tables| self.rows(tables, &noted));
+        let release = || {
+            self.claims.end(noted.iter().map(|waiting| waiting.place));
+        };
+        let rows = rows.inspect_err(|_| release())?;
+        let claim = |(waiting, row): (&Waiting, Option<Message>)| {
+            row.and_then(|message| change::claimed(message, waiting, now))
+        };
+        let claims: Vec<_> = noted.iter().zip(rows).map(claim).collect();
+        let stale = noted
+            .iter()
+            .zip(&claims)
+            .filter(|(_, claim)| claim.is_none())
+            .map(|(waiting, _)| waiting.place);
+        self.claims.end(stale);
+        let claims: Vec<Claim> = claims.into_iter().flatten().collect();
+        let firing = claims
+            .iter()
+            .map(|claim| (claim.place, claim.message.clone()));
+        self.claims.fire(firing);
+        Ok(claims)
+    }
+
+    /// The messages that stand at these places, if they do.
+    fn rows(&self, tables: &Tables, waiting: &[Waiting]) -> Result<Vec<Option<Message>>, Error> {
+        if waiting.len() >= SCAN_FROM
+            && waiting.is_sorted_by_key(|waiting| waiting.place)
+            && let Some(rows) = self.rows_between(tables, waiting)?
+        {
+            return Ok(rows);
+        }
+        let row = |waiting: &Waiting| {
+            let key = keys::place(waiting.place);
+            let row = tables.get(Table::Line, &key, self.identity)?;
+            row.map(|row| codec::decode(&row).map_err(|_| damaged(Table::Line, &key)))
+                .transpose()
+        };
+        waiting.iter().map(row).collect()
+    }
+
+    /// The same by one scan. `None` if there is too much between them.
+    fn rows_between(
+        &self,
+        tables: &Tables,
+        waiting: &[Waiting],
+    ) -> Result<Option<Vec<Option<Message>>>, Error> {
+        let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else {
+            return Ok(None);
+        };
+        let mut found = vec![None; waiting.len()];
+        let (mut at, mut passed) = (0, 0);
+        for row in tables
+            .line
+            .range(keys::place(first.place)..=keys::place(last.place))
+        {
+            let (key, row) = row
+                .into_inner()
+                .map_err(|error| failed(Table::Line, error))?;
+            let place = keys::read_place(&key).ok_or_else(|| damaged(Table::Line, &key))?;
+            while at < waiting.len() && waiting[at].place < place {
+                at += 1;
+            }
+            if waiting
+                .get(at)
+                .is_some_and(|waiting| waiting.place == place)
+            {
+                let row = opened(Table::Line, &key, &row, self.identity)?;
+                let message = codec::decode(row).map_err(|_| damaged(Table::Line, &key))?;
+                found[at] = Some(message);
+                at += 1;
+            } else {
+                passed += 1;
+                if passed > 4 * waiting.len() {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(found))
+    }
+
+    pub(super) fn scan(
+        &self,
+        from: Place,
+        until: Place,
+        limit: usize,
+    ) -> Result<Vec<Waiting>, Error> {
+        if from >= until {
+            return Ok(Vec::new());
+        }
+        self.with_tables(|tables| {
+            let rows = tables
+                .line
+                .range(keys::place(from)..keys::place(until))
+                .take(limit);
+            let mut found = Vec::new();
+            for row in rows {
+                let (key, row) = row
+                    .into_inner()
+                    .map_err(|error| failed(Table::Line, error))?;
+                let place = keys::read_place(&key).ok_or_else(|| damaged(Table::Line, &key))?;
+                let row = opened(Table::Line, &key, &row, self.identity)?;
+                let (route, version) =
+                    codec::decode_head(row).map_err(|_| damaged(Table::Line, &key))?;
+                found.push(Waiting {
+                    place,
+                    version,
+                    route,
+                });
+            }
+            Ok(found)
+        })
+    }
+
+    pub(super) fn get(&self, id: &MessageId) -> Result<Option<Message>, Error> {
+        self.with_tables(|tables| {
+            // Both rows as they were at one moment.
+            let snapshot = tables.database.snapshot();
+            let key = id.as_str().as_bytes();
+            let row = snapshot
+                .get(&tables.ids, key)
+                .map_err(|error| failed(Table::Ids, error))?;
+            let Some(row) = row else { return Ok(None) };
+            let location = Location::decode(opened(Table::Ids, key, &row, self.identity)?);
+            let location = location.ok_or_else(|| damaged(Table::Ids, key))?;
+            if location.state == StateName::Scheduled
+                && let Some(firing) = self.claims.message(location.place)
+            {
+                return Ok(Some(Arc::unwrap_or_clone(firing)));
+            }
+            let (table, key) = row_of(location);
+            let row = snapshot
+                .get(tables.table(table), &key)
+                .map_err(|error| failed(table, error))?;
+            let row = row.ok_or_else(|| damaged(table, &key))?;
+            let row = opened(table, &key, &row, self.identity)?;
+            codec::decode(row)
+                .map(Some)
+                .map_err(|_| damaged(table, &key))
+        })
+    }
+
+    pub(super) fn list(&self, query: &Query) -> Result<Page, Error> {
+        let from = Place::at(query.from.unwrap_or(Timestamp::from_millis(0)));
+        let until = Place::at(query.until.unwrap_or(Timestamp::MAX));
+        let from = match query.after {
+            Some(after) => from.max(
+                Place {
+                    at: Timestamp::from_millis(after.at),
+                    serial: after.serial,
+                }
+                .next(),
+            ),
+            None => from,
+        };
+        if from >= until {
+            return Ok(Page::default());
+        }
+        match query.state {
+            StateName::Firing => Ok(self.list_firing(query, from, until)),
+            StateName::Scheduled => {
+                let floor = self.contents().floor;
+                let range = (
+                    keys::place(from.max(floor)).to_vec(),
+                    keys::place(until).to_vec(),
+                );
+                self.list_rows(query, Table::Line, range)
+            }
+            state => {
+                let range = (
+                    keys::ended(state, from).to_vec(),
+                    keys::ended(state, until).to_vec(),
+                );
+                self.list_rows(query, Table::Ended, range)
+            }
+        }
+    }
+
+    fn list_firing(&self, query: &Query, from: Place, until: Place) -> Page {
+        let firing = self.claims.all().into_iter().map(|(place, message)| {
+            let at = message.record.due();
+            (Place { at, ..place }, message)
+        });
+        let mut firing: Vec<_> = firing
+            .filter(|(place, _)| (from..until).contains(place))
+            .filter(|(_, message)| is_of(query, message))
+            .collect();
+        firing.sort_unstable_by_key(|(place, _)| *place);
+        let mut page = Page::default();
+        let limit = limit(query);
+        if let Some((place, _)) = firing.get(limit - 1) {
+            page.next = Some(cursor(*place));
+        }
+        firing.truncate(limit);
+        page.messages = firing
+            .into_iter()
+            .map(|(_, message)| Arc::unwrap_or_clone(message))
+            .collect();
+        page
+    }
+
+    fn list_rows(
+        &self,
+        query: &Query,
+        table: Table,
+        (from, until): (Vec<u8>, Vec<u8>),
+    ) -> Result<Page, Error> {
+        if from >= until {
+            return Ok(Page::default());
+        }
+        self.with_tables(|tables| {
+            let mut page = Page::default();
+            let rows = tables.table(table).range(from..until);
+            for (looked_at, row) in rows.enumerate() {
+                let (key, row) = row.into_inner().map_err(|error| failed(table, error))?;
+                let place = match table {
+                    Table::Line => keys::read_place(&key),
+                    _ => keys::read_ended(&key),
+                };
+                let place = place.ok_or_else(|| damaged(table, &key))?;
+                let row = opened(table, &key, &row, self.identity)?;
+                let message = codec::decode(row).map_err(|_| damaged(table, &key))?;
+                let is_firing = table == Table::Line && self.claims.is_firing(place);
+                if is_of(query, &message) && !is_firing {
+                    page.messages.push(message);
+                }
+                if page.messages.len() == limit(query) || looked_at == LOOK_AT_MOST {
+                    page.next = Some(cursor(place));
+                    break;
+                }
+            }
+            Ok(page)
+        })
+    }
+}
+
+fn limit(query: &Query) -> usize {
+    query.limit.clamp(1, Query::MAX_LIMIT)
+}
+
+fn is_of(query: &Query, message: &Message) -> bool {
+    let topic = query.topic.as_ref();
+    topic.is_none_or(|topic| *topic == message.topic)
+}
+
+fn cursor(place: Place) -> Cursor {
+    Cursor {
+        at: place.at.as_millis(),
+        serial: place.serial,
+    }
+}

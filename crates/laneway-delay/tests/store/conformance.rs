@@ -1,0 +1,423 @@
+//! The promises, one by one.
+
+use std::time::Duration;
+
+use laneway_delay::store::{Asked, Outcome, Place};
+use laneway_delay::{
+    Error, Extend, Happening, Query, State, StateName, Submission, Target, Undelivered, When,
+};
+
+use crate::place::{Stage, at, draft, failed, id_of, message, on_every_store};
+
+on_every_store! {
+    a_message_is_kept_as_it_was_submitted
+    who_takes_a_place_is_told
+    the_line_is_in_order_and_can_be_read_in_parts
+    a_claim_shuts_out_all_others
+    nothing_is_claimed_early_or_where_it_no_longer_stands
+    a_failure_takes_a_later_place_and_the_last_one_ends_it
+    a_released_claim_leaves_no_trace
+    what_was_withdrawn_stays_so
+    extending_moves_and_never_revives
+    a_dead_message_becomes_a_new_one
+    only_what_has_ended_is_purged
+    one_key_is_one_message
+    one_id_is_one_message
+    a_batch_sees_what_it_has_done
+    lists_by_state_topic_and_time_a_page_at_a_time
+    counts_follow
+    old_things_are_forgotten_and_dead_ones_are_not
+    unknown_ids_are_told
+}
+
+async fn a_message_is_kept_as_it_was_submitted(stage: Stage) {
+    let target = Target::bus("orders", "order-1", "Due");
+    let mut submission = Submission::new("reminders", When::At(at(5000)), target)
+        .id(id_of("a"))
+        .payload(vec![0, 255, 7])
+        .content_type("application/octet-stream")
+        .retry(laneway_delay::Schedule::new([Duration::from_millis(1500)]));
+    submission.metadata.insert("cart".into(), "17".into());
+    let accepted = stage.submit(submission.clone(), 1000).await.unwrap();
+    assert_eq!((accepted.due, accepted.is_new), (at(5000), true));
+    let kept = stage.get("a").await.unwrap();
+    assert_eq!(kept.payload, submission.payload);
+    assert_eq!(kept.content_type, submission.content_type);
+    assert_eq!(kept.target, submission.target);
+    assert_eq!(kept.retry, submission.retry);
+    assert_eq!(kept.metadata, submission.metadata);
+    assert_eq!(
+        (kept.topic.as_str(), kept.accepted),
+        ("reminders", at(1000))
+    );
+    assert_eq!(kept.record.state(), State::Scheduled { at: at(5000) });
+    assert!(stage.get("b").await.is_none());
+}
+
+async fn who_takes_a_place_is_told(stage: Stage) {
+    stage.submit(message("a", 50), 0).await.unwrap();
+    let extend = Asked::Extend(Extend::To(at(70)));
+    stage.change("a", extend, 0).await.unwrap();
+    let admitted = stage.line.admitted.lock().unwrap().clone();
+    let places: Vec<_> = admitted.iter().map(|one| one.place.at).collect();
+    assert_eq!(places, [at(50), at(70)]);
+    assert_eq!(stage.waiting().await, admitted[1..]);
+}
+
+async fn the_line_is_in_order_and_can_be_read_in_parts(stage: Stage) {
+    for (id, due) in [("c", 30), ("a", 10), ("b", 20), ("b2", 20)] {
+        stage.submit(message(id, due), 0).await.unwrap();
+    }
+    let all = stage.waiting().await;
+    let places: Vec<_> = all.iter().map(|one| one.place.at.as_millis()).collect();
+    assert_eq!(places, [10, 20, 20, 30]);
+    assert!(all.is_sorted_by_key(|one| one.place));
+    let until = Place::at(at(30));
+    let part = stage.store.scan(Place::FIRST, until, 10).await.unwrap();
+    assert_eq!(part, all[..3]);
+    let part = stage
+        .store
+        .scan(all[0].place.next(), until, 1)
+        .await
+        .unwrap();
+    assert_eq!(part, all[1..2]);
+    assert!(
+        stage
+            .store
+            .scan(until, Place::FIRST, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+async fn a_claim_shuts_out_all_others(stage: Stage) {
+    stage.submit(message("a", 10), 0).await.unwrap();
+    let waiting = stage.waiting().await;
+    let claims = stage.claim(waiting.clone(), 10).await;
+    assert_eq!(claims.len(), 1);
+    assert_eq!(claims[0].message.record.attempts(), 1);
+    assert!(stage.claim(waiting, 10).await.is_empty());
+    for asked in [
+        Asked::Withdraw,
+        Asked::Extend(Extend::To(at(99))),
+        Asked::Purge,
+        Asked::Replay,
+    ] {
+        let Err(Error::Refused(refusal)) = stage.change("a", asked, 11).await else {
+            panic!("{asked:?} went through");
+        };
+        assert_eq!(refusal.state, State::Firing { since: at(10) });
+    }
+    let firing = stage.get("a").await.unwrap();
+    assert_eq!(firing.record.state(), State::Firing { since: at(10) });
+    stage
+        .settle(claims[0].clone(), Outcome::Delivered, 12)
+        .await;
+    let ended = stage.get("a").await.unwrap();
+    assert_eq!(ended.record.state(), State::Delivered { at: at(12) });
+    assert_eq!(
+        ended.history.last().unwrap().what,
+        Happening::Delivered { attempt: 1 }
+    );
+    // Told twice: the second time is for nothing.
+    stage.settle(claims[0].clone(), failed(), 13).await;
+    assert_eq!(stage.get("a").await.unwrap(), ended);
+}
+
+async fn nothing_is_claimed_early_or_where_it_no_longer_stands(stage: Stage) {
+    stage.submit(message("a", 10), 0).await.unwrap();
+    let old = stage.waiting().await;
+    assert!(stage.claim(old.clone(), 9).await.is_empty());
+    stage
+        .change("a", Asked::Extend(Extend::To(at(20))), 9)
+        .await
+        .unwrap();
+    assert!(stage.claim(old.clone(), 30).await.is_empty());
+    // Both together: the one that counts is found.
+    let both = [old, stage.waiting().await].concat();
+    assert_eq!(stage.claim(both, 30).await.len(), 1);
+}
+
+async fn a_failure_takes_a_later_place_and_the_last_one_ends_it(stage: Stage) {
+    stage.submit(message("a", 10), 0).await.unwrap();
+    let mut now = 10;
+    for wait in [1_000, 10_000, 60_000, 300_000, 3_000_000] {
+        let claims = stage.claim(stage.waiting().await, now).await;
+        stage.settle(claims[0].clone(), failed(), now).await;
+        now += wait;
+        let waiting = stage.waiting().await;
+        assert_eq!(waiting[0].place.at, at(now));
+        assert_eq!(
+            stage.line.admitted.lock().unwrap().last(),
+            Some(&waiting[0])
+        );
+    }
+    let claims = stage.claim(stage.waiting().await, now).await;
+    assert_eq!(claims[0].message.record.attempts(), 6);
+    stage.settle(claims[0].clone(), failed(), now).await;
+    assert!(stage.waiting().await.is_empty());
+    let dead = stage.get("a").await.unwrap();
+    assert_eq!(StateName::from(dead.record.state()), StateName::Dead);
+    assert_eq!(dead.record.due(), at(10));
+}
+
+async fn a_released_claim_leaves_no_trace(stage: Stage) {
+    stage.submit(message("a", 10), 0).await.unwrap();
+    let (before, waiting) = (stage.get("a").await, stage.waiting().await);
+    let claims = stage.claim(waiting.clone(), 10).await;
+    stage.settle(claims[0].clone(), Outcome::Released, 11).await;
+    assert_eq!(stage.get("a").await, before);
+    assert_eq!(stage.waiting().await, waiting);
+    assert_eq!(stage.claim(waiting, 12).await.len(), 1);
+}
+
+async fn what_was_withdrawn_stays_so(stage: Stage) {
+    stage
+        .submit(message("a", 10).payload("body"), 0)
+        .await
+        .unwrap();
+    let waiting = stage.waiting().await;
+    let withdrawn = stage.change("a", Asked::Withdraw, 5).await.unwrap();
+    assert_eq!(withdrawn.record.state(), State::Withdrawn { at: at(5) });
+    assert!(withdrawn.payload.is_empty());
+    assert!(stage.waiting().await.is_empty());
+    assert!(stage.claim(waiting, 99).await.is_empty());
+    let again = stage.change("a", Asked::Withdraw, 6).await;
+    assert!(matches!(again, Err(Error::Refused(_))));
+    assert_eq!(stage.get("a").await, Some(withdrawn));
+}
+
+async fn extending_moves_and_never_revives(stage: Stage) {
+    stage.submit(message("a", 10), 0).await.unwrap();
+    let later = Asked::Extend(Extend::By(Duration::from_millis(7)));
+    let moved = stage.change("a", later, 5).await.unwrap();
+    assert_eq!(moved.record.due(), at(17));
+    for earlier in [17, 3] {
+        let refused = stage
+            .change("a", Asked::Extend(Extend::To(at(earlier))), 5)
+            .await;
+        assert!(matches!(refused, Err(Error::Refused(_))));
+    }
+    // It still stands where it stood.
+    let claims = stage.claim(stage.waiting().await, 17).await;
+    stage
+        .settle(claims[0].clone(), Outcome::Delivered, 18)
+        .await;
+    assert!(matches!(
+        stage.change("a", later, 19).await,
+        Err(Error::Refused(_))
+    ));
+    assert!(stage.waiting().await.is_empty());
+}
+
+async fn a_dead_message_becomes_a_new_one(stage: Stage) {
+    stage
+        .submit(message("a", 10).payload("body"), 0)
+        .await
+        .unwrap();
+    let rejected = Outcome::Failed(
+        Undelivered::permanent("410"),
+        laneway_delay::Schedule::default(),
+    );
+    let claims = stage.claim(stage.waiting().await, 10).await;
+    stage.settle(claims[0].clone(), rejected, 11).await;
+    let new = stage.change("a", Asked::Replay, 50).await.unwrap();
+    assert_eq!(new.payload, "body");
+    assert_eq!((new.record.due(), new.record.attempts()), (at(50), 0));
+    assert_eq!(new.history[0].what, Happening::Replayed { of: id_of("a") });
+    assert!(stage.get("a").await.is_none());
+    assert_eq!(stage.get(new.id.as_str()).await, Some(new));
+    assert_eq!(stage.waiting().await.len(), 1);
+}
+
+async fn only_what_has_ended_is_purged(stage: Stage) {
+    stage.submit(message("a", 10), 0).await.unwrap();
+    assert!(matches!(
+        stage.change("a", Asked::Purge, 1).await,
+        Err(Error::Refused(_))
+    ));
+    stage.change("a", Asked::Withdraw, 2).await.unwrap();
+    stage.change("a", Asked::Purge, 3).await.unwrap();
+    assert!(stage.get("a").await.is_none());
+    // The id is free again.
+    assert!(stage.submit(message("a", 10), 4).await.unwrap().is_new);
+}
+
+async fn one_key_is_one_message(stage: Stage) {
+    let submission = || Submission {
+        id: None,
+        ..message("x", 50).idempotency_key("key")
+    };
+    let first = stage.submit(submission(), 0).await.unwrap();
+    let again = stage.submit(submission(), 9).await.unwrap();
+    assert_eq!((first.id.clone(), first.due), (again.id, again.due));
+    assert!(!again.is_new);
+    let other = stage.submit(submission().payload("x"), 9).await;
+    assert!(matches!(other, Err(Error::KeyReused { id, .. }) if id == first.id));
+    assert_eq!(stage.waiting().await.len(), 1);
+    // Also when the message is no more.
+    stage
+        .change(first.id.as_str(), Asked::Withdraw, 9)
+        .await
+        .unwrap();
+    stage
+        .change(first.id.as_str(), Asked::Purge, 9)
+        .await
+        .unwrap();
+    assert!(!stage.submit(submission(), 10).await.unwrap().is_new);
+}
+
+async fn one_id_is_one_message(stage: Stage) {
+    assert!(stage.submit(message("a", 50), 0).await.unwrap().is_new);
+    stage
+        .change("a", Asked::Extend(Extend::To(at(60))), 1)
+        .await
+        .unwrap();
+    let again = stage.submit(message("a", 50), 2).await.unwrap();
+    assert_eq!((again.is_new, again.due), (false, at(60)));
+    let other = stage.submit(message("a", 51), 2).await;
+    assert!(matches!(other, Err(Error::IdTaken(_))));
+}
+
+async fn a_batch_sees_what_it_has_done(stage: Stage) {
+    let drafts = [
+        message("a", 50),
+        message("a", 50),
+        message("a", 51),
+        message("b", 1).idempotency_key("k"),
+        message("c", 1).idempotency_key("k"),
+    ];
+    let drafts = drafts.map(|submission| draft(submission, 0)).to_vec();
+    let answers = stage.store.submit(drafts).await;
+    let told: Vec<_> = answers
+        .iter()
+        .map(|answer| answer.as_ref().ok().map(|accepted| accepted.is_new))
+        .collect();
+    assert_eq!(
+        told,
+        [Some(true), Some(false), None, Some(true), Some(false)]
+    );
+    assert_eq!(answers[4].as_ref().unwrap().id, id_of("b"));
+    assert_eq!(stage.waiting().await.len(), 2);
+}
+
+async fn lists_by_state_topic_and_time_a_page_at_a_time(stage: Stage) {
+    for number in 0..10_u64 {
+        let mut submission = message(&format!("m{number}"), 100 + number);
+        submission.topic = String::from(if number % 2 == 0 { "even" } else { "odd" });
+        stage.submit(submission, 0).await.unwrap();
+    }
+    for id in ["m0", "m1", "m2"] {
+        stage.change(id, Asked::Withdraw, 7).await.unwrap();
+    }
+    let firing = stage.claim(stage.waiting().await[..1].to_vec(), 200).await;
+    assert_eq!(firing[0].message.id, id_of("m3"));
+    let ids = async |query: Query| {
+        let (mut ids, mut query) = (Vec::new(), query);
+        loop {
+            let page = stage.store.list(&query).await.unwrap();
+            assert!(page.messages.len() <= query.limit);
+            ids.extend(page.messages.into_iter().map(|one| one.id.to_string()));
+            match page.next {
+                Some(next) => query.after = Some(next.to_string().parse().unwrap()),
+                None => return ids.join(" "),
+            }
+        }
+    };
+    for limit in [1, 2, 100] {
+        let of = |state| Query {
+            limit,
+            ..Query::new(state)
+        };
+        assert_eq!(ids(of(StateName::Scheduled)).await, "m4 m5 m6 m7 m8 m9");
+        assert_eq!(ids(of(StateName::Withdrawn)).await, "m0 m1 m2");
+        assert_eq!(ids(of(StateName::Firing)).await, "m3");
+        assert_eq!(ids(of(StateName::Dead)).await, "");
+        let odd = Query {
+            topic: Some("odd".to_owned()),
+            from: Some(at(106)),
+            ..of(StateName::Scheduled)
+        };
+        assert_eq!(ids(odd).await, "m7 m9");
+        let part = Query {
+            from: Some(at(105)),
+            until: Some(at(107)),
+            ..of(StateName::Scheduled)
+        };
+        assert_eq!(ids(part).await, "m5 m6");
+    }
+}
+
+async fn counts_follow(stage: Stage) {
+    assert!(stage.store.counts().is_empty());
+    for id in ["a", "b", "c"] {
+        stage.submit(message(id, 10), 0).await.unwrap();
+    }
+    stage.change("a", Asked::Withdraw, 1).await.unwrap();
+    let claims = stage.claim(stage.waiting().await, 10).await;
+    let counts = stage.store.counts()["t"];
+    assert_eq!(
+        (counts.scheduled, counts.firing, counts.withdrawn),
+        (0, 2, 1)
+    );
+    stage
+        .settle(claims[0].clone(), Outcome::Delivered, 11)
+        .await;
+    stage.settle(claims[1].clone(), failed(), 11).await;
+    let counts = stage.store.counts()["t"];
+    assert_eq!(
+        (counts.scheduled, counts.firing, counts.delivered),
+        (1, 0, 1)
+    );
+}
+
+async fn old_things_are_forgotten_and_dead_ones_are_not(stage: Stage) {
+    for number in 0..10 {
+        let submission = message(&format!("m{number}"), 10).idempotency_key(format!("k{number}"));
+        stage.submit(submission, number).await.unwrap();
+    }
+    for number in 0..5_u64 {
+        stage
+            .change(&format!("m{number}"), Asked::Withdraw, 20 + number)
+            .await
+            .unwrap();
+    }
+    let rejected = Outcome::Failed(
+        Undelivered::permanent("410"),
+        laneway_delay::Schedule::default(),
+    );
+    let mut claims = stage.claim(stage.waiting().await, 30).await;
+    stage
+        .settle(claims.pop().unwrap(), Outcome::Delivered, 30)
+        .await;
+    stage.settle(claims.pop().unwrap(), rejected, 30).await;
+    assert_eq!(stage.store.forget(at(3), at(22)).await, Ok(false));
+    for number in 0..5_u64 {
+        let is_there = stage.get(&format!("m{number}")).await.is_some();
+        assert_eq!(is_there, number >= 2, "message {number}");
+    }
+    for (number, is_new) in [(2, true), (3, false)] {
+        let submission = message(&format!("n{number}"), 10).idempotency_key(format!("k{number}"));
+        assert_eq!(
+            stage.submit(submission, 40).await.unwrap().is_new,
+            is_new,
+            "key {number}"
+        );
+    }
+    assert_eq!(stage.store.forget(at(3), at(1000)).await, Ok(false));
+    let counts = stage.store.counts()["t"];
+    assert_eq!((counts.withdrawn, counts.delivered, counts.dead), (0, 0, 1));
+}
+
+async fn unknown_ids_are_told(stage: Stage) {
+    for asked in [
+        Asked::Withdraw,
+        Asked::Extend(Extend::To(at(9))),
+        Asked::Replay,
+        Asked::Purge,
+    ] {
+        let answer = stage.change("nobody", asked, 0).await;
+        assert_eq!(answer, Err(Error::NotFound(id_of("nobody"))));
+    }
+}

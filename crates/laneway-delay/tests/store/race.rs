@@ -1,0 +1,83 @@
+//! Claims, withdraws and extends of the same messages at the same time, from many tasks.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use laneway_delay::Extend;
+use laneway_delay::store::{Asked, Outcome};
+
+use crate::place::{Stage, at, message};
+
+const MESSAGES: usize = 3000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_a_claim_and_a_withdraw_one_wins_on_disk() {
+    one_wins(Arc::new(Stage::on_disk().await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_a_claim_and_a_withdraw_one_wins_in_memory() {
+    one_wins(Arc::new(Stage::in_memory())).await;
+}
+
+async fn one_wins(stage: Arc<Stage>) {
+    let drafts = (0..MESSAGES).map(|number| {
+        let submission = message(&format!("m{number}"), 10);
+        crate::place::draft(submission, 0)
+    });
+    let answers = stage.store.submit(drafts.collect()).await;
+    assert!(answers.iter().all(Result::is_ok));
+    let waiting = stage.waiting().await;
+    let claiming = {
+        let stage = stage.clone();
+        tokio::spawn(async move {
+            let mut claimed = HashSet::new();
+            for part in waiting.chunks(7) {
+                for claim in stage.claim(part.to_vec(), 10).await {
+                    claimed.insert(claim.message.id.to_string());
+                }
+            }
+            claimed
+        })
+    };
+    let changing: Vec<_> = (0..8)
+        .map(|task| {
+            let stage = stage.clone();
+            tokio::spawn(async move {
+                let (mut withdrawn, mut extended) = (HashSet::new(), HashSet::new());
+                for number in (task..MESSAGES).rev().step_by(8) {
+                    let id = format!("m{number}");
+                    if number % 3 == 0 {
+                        let extend = Asked::Extend(Extend::To(at(50)));
+                        if stage.change(&id, extend, 5).await.is_ok() {
+                            extended.insert(id);
+                        }
+                    } else if stage.change(&id, Asked::Withdraw, 5).await.is_ok() {
+                        withdrawn.insert(id);
+                    }
+                }
+                (withdrawn, extended)
+            })
+        })
+        .collect();
+    let claimed = claiming.await.unwrap();
+    let (mut withdrawn, mut extended) = (HashSet::new(), HashSet::new());
+    for task in changing {
+        let (some_withdrawn, some_extended) = task.await.unwrap();
+        withdrawn.extend(some_withdrawn);
+        extended.extend(some_extended);
+    }
+    assert!(claimed.is_disjoint(&withdrawn), "fired after a withdraw");
+    assert!(claimed.is_disjoint(&extended), "fired before it was due");
+    assert_eq!(claimed.len() + withdrawn.len() + extended.len(), MESSAGES);
+    // Whoever was turned away stands in line; nobody else does.
+    let left = stage.claim(stage.waiting().await, 50).await;
+    let left: HashSet<_> = left
+        .iter()
+        .map(|claim| claim.message.id.to_string())
+        .collect();
+    assert_eq!(left, extended);
+    for claim in stage.claim(stage.waiting().await, 50).await {
+        stage.settle(claim, Outcome::Delivered, 51).await;
+    }
+}

@@ -1,0 +1,129 @@
+//! A store on disk that is opened again: after closing it, and without.
+
+use std::path::Path;
+use std::time::Duration;
+
+use laneway_delay::store::{Asked, Change, DiskStore, Place, Store};
+use laneway_delay::{Error, Extend, StateName, Submission, Timestamp};
+
+use crate::place::{at, draft, id_of, message};
+
+async fn open(path: &Path) -> DiskStore {
+    // Whoever dropped it may still be about to let go.
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        match DiskStore::open(path).await {
+            Err(Error::InUse { .. }) if std::time::Instant::now() < deadline => {}
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+async fn change(store: &DiskStore, id: &str, what: Asked) {
+    let change = Change {
+        id: id_of(id),
+        now: at(5),
+        what,
+    };
+    store.change(vec![change]).await.pop().unwrap().unwrap();
+}
+
+async fn fill(store: &DiskStore) {
+    let drafts = ["a", "b", "c"].map(|id| draft(message(id, 10).idempotency_key(id), 0));
+    for answer in store.submit(drafts.to_vec()).await {
+        answer.unwrap();
+    }
+    change(store, "a", Asked::Withdraw).await;
+    let extend = Asked::Extend(Extend::To(at(99)));
+    change(store, "b", extend).await;
+}
+
+async fn check(store: &DiskStore) {
+    let state = async |id| {
+        let message = store.get(&id_of(id)).await.unwrap().unwrap();
+        StateName::from(message.record.state())
+    };
+    assert_eq!(state("a").await, StateName::Withdrawn);
+    assert_eq!(state("b").await, StateName::Scheduled);
+    let until = Place::at(Timestamp::MAX);
+    let line = store.scan(store.floor(), until, 10).await.unwrap();
+    let places: Vec<_> = line.iter().map(|one| one.place.at).collect();
+    assert_eq!(places, [at(10), at(99)]);
+    let counts = store.counts()["t"];
+    assert_eq!((counts.scheduled, counts.withdrawn), (2, 1));
+    // The keys are known, and a new message gets a new number.
+    let again = draft(
+        Submission {
+            id: None,
+            ..message("x", 10).idempotency_key("a")
+        },
+        7,
+    );
+    assert!(!store.submit(vec![again]).await[0].as_ref().unwrap().is_new);
+    let new = format!(
+        "new-{}",
+        line.len() + usize::try_from(counts.scheduled).unwrap()
+    );
+    let submission = message(&new, 10);
+    store
+        .submit(vec![draft(submission.clone(), 7)])
+        .await
+        .pop()
+        .unwrap()
+        .unwrap();
+    let line = store
+        .scan(Place::FIRST, Place::at(at(11)), 10)
+        .await
+        .unwrap();
+    assert_eq!(line.len(), 2);
+    let withdraw = Asked::Withdraw;
+    change(store, &new, withdraw).await;
+    change(store, &new, Asked::Purge).await;
+}
+
+#[tokio::test]
+async fn what_was_told_is_there_after_closing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    fill(&store).await;
+    store.close().await.unwrap();
+    assert_eq!(store.health(), Err(Error::Closed));
+    let answers = store.submit(vec![draft(message("z", 1), 0)]).await;
+    assert_eq!(answers[0], Err(Error::Closed));
+    for _ in 0..2 {
+        let store = open(folder.path()).await;
+        check(&store).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_was_told_is_there_after_a_drop() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    fill(&store).await;
+    drop(store);
+    check(&open(folder.path()).await).await;
+}
+
+#[tokio::test]
+async fn what_was_firing_waits_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    fill(&store).await;
+    let line = store
+        .scan(Place::FIRST, Place::at(at(11)), 10)
+        .await
+        .unwrap();
+    assert_eq!(store.claim(line, at(10)).await.unwrap().len(), 1);
+    drop(store);
+    check(&open(folder.path()).await).await;
+}
+
+#[tokio::test]
+async fn a_directory_has_one_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let _store = open(folder.path()).await;
+    let error = DiskStore::open(folder.path()).await.unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+}
