@@ -63,8 +63,7 @@ const FORMAT: &str = "laneway-delay-store 1";
 /// How many requests wait for the writer.
 const QUEUE: usize = 1024;
 
-/// Messages in a directory. See the [module](self). Dropped without being closed, it closes itself soon
-/// after.
+/// Messages in a directory, for one process. Dropped without being closed, it closes itself soon after.
 pub struct DiskStore {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
