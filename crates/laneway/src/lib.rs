@@ -19,9 +19,10 @@ pub mod trace;
 pub use broker::nats::{NatsConnection, NatsOptions, NatsOptionsError};
 pub use broker::{BrokerError, Lag, Start};
 pub use bus::{
-    Bus, BusBuilder, Context, DeadLetters, Error, Event, EventBatchHandler, EventHandler,
-    Exhausted, Health, Letter, Message, MessageHandler, Outgoing, Parked, RateLimit, Receipt,
-    State, Subscription, SubscriptionBuilder, SubscriptionFigures, SubscriptionHealth,
+    Bus, BusBuilder, BusSink, Context, DELAY_TOPIC, DeadLetters, Delayed, Error, Event,
+    EventBatchHandler, EventHandler, Exhausted, Health, Letter, Message, MessageHandler, Outgoing,
+    Parked, RateLimit, Receipt, State, Subscription, SubscriptionBuilder, SubscriptionFigures,
+    SubscriptionHealth,
 };
 pub use envelope::Envelope;
 pub use lanes::Failure;
@@ -36,6 +37,7 @@ pub mod fuzzing {
 /// The programs in the guides compile, and those with a `main` run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/bus.md")]
+#[doc = include_str!("../../../docs/delay.md")]
 #[doc = include_str!("../../../docs/lanes.md")]
 #[doc = include_str!("../../../docs/migrating-from-jxt-core.md")]
 #[cfg_attr(feature = "nats", doc = include_str!("../../../docs/nats.md"))]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use super::delayed::Home;
 use super::error::Error;
 use super::patience::Patience;
 use super::progress::Progress;
@@ -75,7 +76,10 @@ impl BusBuilder {
             Some(("memory", "")) => Arc::new(Embedded::in_memory().await?),
             Some(("file", directory)) if !directory.is_empty() => {
                 let store = FileStore::open(directory).await?;
-                Arc::new(Embedded::over(Arc::new(store)).await?)
+                let broker = Arc::new(Embedded::over(Arc::new(store)).await?);
+                let bus = self.over_with(broker, Home::in_directory(directory))?;
+                bus.shared.delays.resume(&bus).await?;
+                return Ok(bus);
             }
             #[cfg(feature = "nats")]
             Some(("nats", _)) => {
@@ -104,6 +108,15 @@ impl BusBuilder {
     }
 
     pub(super) fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {
+        let delays = if broker.is_shared() {
+            Home::elsewhere()
+        } else {
+            Home::in_memory()
+        };
+        self.over_with(broker, delays)
+    }
+
+    fn over_with(self, broker: Arc<dyn Broker>, delays: Home) -> Result<Bus, Error> {
         let lane_options = self.lanes.topic_options();
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let engine = Engine::start(self.lanes)?;
@@ -120,6 +133,7 @@ impl BusBuilder {
                 places: Mutex::default(),
                 subscriptions: Mutex::default(),
                 progress: Progress::default(),
+                delays,
                 runtime,
                 closed: AtomicBool::new(false),
             }),

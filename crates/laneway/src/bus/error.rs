@@ -78,6 +78,15 @@ pub enum Error {
     /// The broker could not do it.
     #[error(transparent)]
     Broker(#[from] BrokerError),
+    /// A delayed event could not be kept, moved or taken back.
+    #[error(transparent)]
+    Delay(#[from] laneway_delay::Error),
+    /// A server keeps the delayed event.
+    #[error("delayed event {id} is kept by a server: ask that for it, under this id")]
+    DelayedElsewhere {
+        /// The id of the event there.
+        id: String,
+    },
     /// The bus is closed.
     #[error("the bus is closed")]
     Closed,

@@ -18,6 +18,7 @@
 //! | `letters`, `aside`, `parked`, `marks` | dead letters and parked events |
 //! | `rate`, `dedup` | options of a subscription |
 //! | `health`, `state`, `error` | how it is doing, what can go wrong |
+//! | `delayed` | events that are published later |
 //! | `progress`, `unsettled` | what tests wait for |
 //! | `metrics` | the figures for Prometheus |
 //! | `patience` | the deadline of every call to the broker |
@@ -26,6 +27,7 @@ mod aside;
 mod behind;
 mod builder;
 mod dedup;
+mod delayed;
 mod delivery;
 mod domain;
 mod error;
@@ -61,6 +63,7 @@ use tokio::time::Instant;
 
 pub use self::aside::{DeadLetters, Parked};
 pub use self::builder::BusBuilder;
+pub use self::delayed::{BusSink, DELAY_TOPIC, Delayed};
 pub use self::error::Error;
 pub use self::event::{Context, Event, Message, Outgoing};
 pub use self::handle::{Subscription, SubscriptionFigures};
@@ -343,6 +346,7 @@ impl Bus {
 
     async fn close_here(&self, deadline: Duration) -> Result<CloseReport, Error> {
         let until = Instant::now() + deadline;
+        let delays = self.shared.delays.close(deadline).await;
         let subscriptions = self.shared.subscriptions();
         let closing = subscriptions
             .iter()
@@ -356,6 +360,7 @@ impl Bus {
         self.shared.engine.close(Drain::Running, rest).await;
         self.ask("closing the broker", self.shared.broker.close())
             .await?;
+        delays?;
         Ok(report)
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use smol_str::SmolStr;
 use tokio::runtime::Handle;
 
+use super::delayed::Home;
 use super::error::Error;
 use super::handle::{Inner, Place};
 use super::letters::LetterBox;
@@ -34,6 +35,7 @@ pub(super) struct Shared {
     /// [`health`](super::Bus::health) tells of it.
     pub(super) subscriptions: Mutex<Vec<Arc<Inner>>>,
     pub(super) progress: Progress,
+    pub(super) delays: Home,
     pub(super) runtime: Handle,
     pub(super) closed: AtomicBool,
 }
