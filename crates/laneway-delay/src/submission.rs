@@ -103,7 +103,7 @@ pub struct Callback {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Method {
-    /// `GET`: the payload is not sent.
+    /// `GET`. A payload is sent too, if there is one.
     Get,
     /// `POST`.
     #[default]

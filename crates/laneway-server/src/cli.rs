@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::build_info::LONG_VERSION;
+use crate::client::{DeadCommand, DelayCommand};
 use crate::config::Overrides;
 
 /// Laneway: an event bus that keeps every key in order, and delayed messages on top of it.
 ///
-/// What this binary does so far: `serve` runs an HTTP server with health, readiness, version and
-/// metrics. Delayed messages are not served yet.
+/// `serve` runs a server for delayed messages; `delay` and `dead` talk to one.
 #[derive(Debug, Parser)]
 #[command(
     name = "laneway",
@@ -32,15 +32,23 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start the server: so far health, readiness, version and metrics over HTTP.
+    /// Start a server for delayed messages, on this machine alone unless told otherwise.
     ///
-    /// Delayed messages are not served yet. The server stops on SIGTERM or Ctrl-C: it takes no new
-    /// connections, finishes the requests it has within `--shutdown-timeout`, and exits with 0. A
-    /// second signal stops it at once.
+    /// Messages are kept in the data directory, and a message that was accepted is on disk. The server
+    /// stops on SIGTERM or Ctrl-C: it takes no new connections, finishes the requests and callbacks it
+    /// has within `--shutdown-timeout`, and exits with 0. A second signal stops it at once.
     Serve {
         #[command(flatten)]
         settings: Overrides,
     },
+
+    /// Submit delayed messages to a running server, extend, withdraw and find them.
+    #[command(subcommand)]
+    Delay(DelayCommand),
+
+    /// List, replay and purge messages that were given up.
+    #[command(subcommand)]
+    Dead(DeadCommand),
 
     /// Examine what a bus would run on, and say what to change.
     ///
@@ -92,7 +100,10 @@ pub(crate) enum ConfigCommand {
 
 const EXAMPLES: &str = "\
 Examples:
-  laneway serve                            listen on 127.0.0.1:7070
+  laneway serve                            take delayed messages on 127.0.0.1:7070
+  laneway delay submit --topic reminders --in 15m --callback http://127.0.0.1:8000/hook
+  laneway delay list                       what waits
+  laneway dead list                        what was given up
   laneway serve --listen 127.0.0.1:0       listen on any free port and print it
   laneway config show > new.toml           start a configuration file from what is in force
   laneway config check laneway.toml        find mistakes before the server does

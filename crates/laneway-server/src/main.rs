@@ -2,21 +2,23 @@
 //!
 //! # Layout
 //!
-//! - `main` → [`run`] → the work of one command: [`serve`], [`config`] or [`doctor`].
+//! - `main` → [`run`] → the work of one command: [`serve`], [`client`], [`config`] or [`doctor`].
 //! - `cli`: what can be typed, and what `--help` says about it.
 //! - `config/`: file, environment and flags become one checked [`config::Config`].
 //! - `http/`: the accept loop and its limits, the routes, problem details, metrics.
+//! - `delay/`: what delivers messages that are due: callbacks, and the bus.
 //! - `serve`: what `laneway serve` starts, how it stops.
-//!
-//! What this is not, yet: a delayed-message server. The delay service will be mounted on the HTTP
-//! server that is here.
+//! - `client/`: the commands that talk to a running server.
 
 mod build_info;
 mod cli;
+mod client;
 mod config;
+mod delay;
 mod doctor;
 mod http;
 mod logging;
+mod open_files;
 mod serve;
 
 use std::io::{self, Write};
@@ -50,6 +52,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             let effective = Inputs::gather(cli.config, settings)?.resolve()?;
             serve::serve(&effective)
         }
+        Command::Delay(command) => client::delay(command),
+        Command::Dead(command) => client::dead(command),
         Command::Doctor {
             address,
             monitor,

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tracing::{info, warn};
 
 use crate::build_info::BUILD;
-use crate::config::{Config, Effective};
+use crate::config::{Config, Effective, Reach};
+use crate::delay::Service;
 use crate::http::accept::{self, Limits, Stopped};
-use crate::http::{App, Metrics, Readiness, router};
-use crate::logging;
+use crate::http::{App, BATCHES, Metrics, Readiness, router};
+use crate::{logging, open_files};
 
 /// Runs the server until a signal stops it.
 pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
     logging::start(&effective.config.log);
+    open_files::raise(&effective.config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -38,11 +40,9 @@ async fn run(effective: &Effective) -> anyhow::Result<()> {
     let address = listener
         .local_addr()
         .context("cannot find out the address that the server listens on")?;
-    let app = App {
-        readiness: Readiness::default(),
-        metrics: Arc::new(Metrics::new()),
-    };
-    announce(address, config);
+    let service = Service::start(config).await?;
+    let app = app(config, &service);
+    announce(address, config, &service);
     info!(%address, version = BUILD.version, "listening");
 
     let stop = Notify::new();
@@ -65,7 +65,31 @@ async fn run(effective: &Effective) -> anyhow::Result<()> {
             }
         }
     };
+    // What came in is answered. What is due from now on fires when the server runs again.
+    service.stop(config.serve.shutdown_timeout).await?;
     report(stopped, config)
+}
+
+fn app(config: &Config, service: &Service) -> App {
+    let Service {
+        delays,
+        client,
+        figures,
+        ..
+    } = service;
+    let metrics = Metrics::new(|registry| {
+        figures.register(registry, delays.clone(), client.clone());
+    });
+    App {
+        readiness: Readiness::default(),
+        metrics: Arc::new(metrics),
+        delays: delays.clone(),
+        client: client.clone(),
+        figures: figures.clone(),
+        max_body: config.serve.max_body as usize,
+        batches: Arc::new(Semaphore::new(BATCHES)),
+        sorakaq: config.serve.sorakaq,
+    }
 }
 
 fn limits(config: &Config) -> Limits {
@@ -100,10 +124,30 @@ async fn bind(effective: &Effective) -> anyhow::Result<TcpListener> {
     bail!("cannot listen on {address} (serve.listen, {origin}): {error}\n  {advice}")
 }
 
-/// Tells the person who started the server what is there, and what is not.
-fn announce(address: SocketAddr, config: &Config) {
+/// Tells the person who started the server what is there, and what to know about it.
+fn announce(address: SocketAddr, config: &Config, service: &Service) {
     let version = BUILD.version;
     let deadline = config.serve.shutdown_timeout;
+    let directory = config.serve.data_dir.display();
+    let bus = config
+        .serve
+        .bus
+        .as_deref()
+        .unwrap_or("embedded, in the same directory");
+    let reach = match (&config.callback.allow, service.reach.is_empty()) {
+        (_, true) => "public addresses only".to_owned(),
+        (Reach::Auto, false) => {
+            "public addresses, and this machine, because only this machine reaches the server; \
+             change that with --callback-allow"
+                .to_owned()
+        }
+        (Reach::Listed(_), false) => format!("public addresses, and {}", service.reach),
+    };
+    let signed = if service.signed {
+        "signed"
+    } else {
+        "not signed; set --callback-secrets-file so that receivers can tell who calls"
+    };
     let warning = if address.ip().is_loopback() {
         ""
     } else {
@@ -111,8 +155,10 @@ fn announce(address: SocketAddr, config: &Config) {
     };
     let lines = format!(
         "laneway {version} is listening on http://{address}\n\
-         so far it answers with health, readiness, version and metrics (open / for the list)\n\
-         delayed messages are not served yet\n\
+         delayed messages: POST /v1/messages, or try `laneway delay submit --help`\n\
+         messages are kept in {directory}; the bus is {bus}\n\
+         callbacks may reach {reach}\n\
+         callbacks are {signed}\n\
          {warning}\
          stop it with Ctrl-C or SIGTERM; requests in flight get {deadline:?} to finish\n"
     );

@@ -16,7 +16,7 @@ use super::headers::check_header;
 use super::hosts::{Hosts, Limits};
 use super::signature::{self, Secret};
 use super::trouble::Trouble;
-use crate::Timestamp;
+use crate::{Method, Timestamp};
 
 /// How long the rest of an answer may take once its head is there.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub struct Call<'a> {
     /// Where to.
     pub url: &'a str,
     /// How.
-    pub method: http::Method,
+    pub method: Method,
     /// What the sender wants to have said beside.
     pub headers: &'a [(String, String)],
     /// What the body is, unless a header says it.
@@ -221,7 +221,7 @@ impl Inner {
         call: &Call<'_>,
         destination: Destination,
     ) -> Result<reqwest::Request, Trouble> {
-        let mut request = reqwest::Request::new(call.method.clone(), destination.into_url());
+        let mut request = reqwest::Request::new(verb(call.method), destination.into_url());
         *request.headers_mut() = self.headers(call)?;
         if !call.body.is_empty() {
             *request.body_mut() = Some(call.body.clone().into());
@@ -302,5 +302,15 @@ fn explain(error: &reqwest::Error) -> Trouble {
         Trouble::Connect(deepest)
     } else {
         Trouble::Broken(deepest)
+    }
+}
+
+fn verb(method: Method) -> http::Method {
+    match method {
+        Method::Get => http::Method::GET,
+        Method::Post => http::Method::POST,
+        Method::Put => http::Method::PUT,
+        Method::Patch => http::Method::PATCH,
+        Method::Delete => http::Method::DELETE,
     }
 }

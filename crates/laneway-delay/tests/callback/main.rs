@@ -9,8 +9,8 @@ mod receiver;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use laneway_delay::Timestamp;
 use laneway_delay::callback::{Allow, Call, Client, Guard, Limits};
+use laneway_delay::{Method, Timestamp};
 
 /// How long anything may take before a test gives up. Nothing waits that long if all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ fn call(url: &str) -> Call<'_> {
         due: Timestamp::from(SystemTime::now()),
         attempt: 1,
         url,
-        method: http::Method::POST,
+        method: Method::Post,
         headers: &[],
         content_type: "application/json",
         body: Bytes::from_static(b"{\"cart\":17}"),

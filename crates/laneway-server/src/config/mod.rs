@@ -16,25 +16,30 @@ mod keys;
 mod overrides;
 mod show;
 mod source;
-mod value;
+pub(crate) mod value;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
+
+use laneway_delay::Schedule;
 
 use error::Problem;
 pub(crate) use error::Problems;
 pub(crate) use overrides::Overrides;
 pub(crate) use source::{Inputs, Origin};
-pub(crate) use value::{LogFormat, LogLevel};
+pub(crate) use value::{CallbackBody, LogFormat, LogLevel, Reach};
 
 /// Everything that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) serve: Serve,
+    pub(crate) delay: Delay,
+    pub(crate) callback: Callback,
     pub(crate) log: Log,
 }
 
@@ -50,6 +55,42 @@ pub(crate) struct Serve {
     pub(crate) write_timeout: Duration,
     /// How long requests in flight may take to finish after the signal to stop.
     pub(crate) shutdown_timeout: Duration,
+    /// The largest request body, in bytes.
+    pub(crate) max_body: u32,
+    /// Where messages are kept, and the embedded bus.
+    pub(crate) data_dir: PathBuf,
+    /// The bus that messages are published to; an embedded one without it.
+    pub(crate) bus: Option<String>,
+    /// Whether the routes of `SorakaQ` are served.
+    pub(crate) sorakaq: bool,
+}
+
+/// `[delay]`: delayed messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Delay {
+    /// The longest delay that is accepted; any without it.
+    pub(crate) longest: Option<Duration>,
+    /// The waits between attempts.
+    pub(crate) retry: Vec<Duration>,
+    /// The waits between attempts of messages of these topics.
+    pub(crate) topic_retry: BTreeMap<String, Vec<Duration>>,
+    /// How long messages are kept that were delivered or withdrawn.
+    pub(crate) keep_ended: Duration,
+}
+
+/// `[callback]`: delivery by HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Callback {
+    pub(crate) allow: Reach,
+    /// How long a receiver may take to answer, where the message does not say.
+    pub(crate) timeout: Duration,
+    /// Callbacks at the same time to one host.
+    pub(crate) per_host: u32,
+    /// Callbacks at the same time to all hosts.
+    pub(crate) total: u32,
+    /// A file with the secrets that callbacks are signed with, one a line.
+    pub(crate) secrets_file: Option<PathBuf>,
+    pub(crate) body: CallbackBody,
 }
 
 /// `[log]`: what is logged to standard error, and how.
@@ -69,6 +110,24 @@ impl Default for Config {
                 header_timeout: Duration::from_secs(10),
                 write_timeout: Duration::from_secs(10),
                 shutdown_timeout: Duration::from_secs(10),
+                max_body: 16 << 20,
+                data_dir: "laneway-data".into(),
+                bus: None,
+                sorakaq: false,
+            },
+            delay: Delay {
+                longest: None,
+                retry: Schedule::default().waits().to_vec(),
+                topic_retry: BTreeMap::new(),
+                keep_ended: Duration::from_hours(1),
+            },
+            callback: Callback {
+                allow: Reach::Auto,
+                timeout: Duration::from_secs(10),
+                per_host: 64,
+                total: 1_024,
+                secrets_file: None,
+                body: CallbackBody::Payload,
             },
             log: Log {
                 level: LogLevel::Info,

@@ -262,11 +262,12 @@ fn decimal(integer: &toml::de::DeInteger<'_>) -> String {
 
 /// Variables with our prefix that are not settings.
 ///
-/// `LANEWAY_CONFIG` names the file. `LANEWAY_TEST_*` is for the project's own tests. The others are
+/// `LANEWAY_CONFIG` names the file, `LANEWAY_SERVER` the server that commands talk to. `LANEWAY_TEST_*` is for the project's own tests. The others are
 /// what Kubernetes sets in every pod of a namespace with a service called `laneway`; refusing to
 /// start because of them would be hard to understand.
 fn is_foreign(variable: &str) -> bool {
     variable == "LANEWAY_CONFIG"
+        || variable == "LANEWAY_SERVER"
         || variable == "LANEWAY_SERVICE_HOST"
         || variable == "LANEWAY_PORT"
         || ["LANEWAY_TEST_", "LANEWAY_SERVICE_PORT", "LANEWAY_PORT_"]

@@ -116,6 +116,20 @@ fn every_key_can_be_set_from_every_source() {
         ("serve.header_timeout", "7ms"),
         ("serve.write_timeout", "1h"),
         ("serve.shutdown_timeout", "0s"),
+        ("serve.max_body", "4096"),
+        ("serve.data_dir", "/var/lib/laneway"),
+        ("serve.bus", "nats://localhost:4222"),
+        ("serve.sorakaq", "on"),
+        ("delay.max_delay", "7d"),
+        ("delay.retry", "1s,2s"),
+        ("delay.topic_retry", "mail=1m,5m; orders=1s"),
+        ("delay.keep_ended", "7d"),
+        ("callback.allow", "10.0.0.0/8, hooks.internal"),
+        ("callback.timeout", "5s"),
+        ("callback.per_host", "7"),
+        ("callback.total", "70"),
+        ("callback.secrets_file", "secrets"),
+        ("callback.body", "envelope"),
         ("log.level", "trace"),
         ("log.format", "json"),
     ];
@@ -259,6 +273,20 @@ fn wrong_values_are_refused_from_every_source() {
         ("serve.header_timeout", "10"),
         ("serve.header_timeout", "2h"),
         ("serve.shutdown_timeout", "soon"),
+        ("serve.max_body", "1023"),
+        ("serve.data_dir", ""),
+        ("serve.bus", "kafka"),
+        ("serve.sorakaq", "yes"),
+        ("delay.max_delay", "0s"),
+        ("delay.retry", "1s,"),
+        ("delay.topic_retry", "mail"),
+        ("delay.keep_ended", "none"),
+        ("callback.allow", "10.0.0.1/8"),
+        ("callback.timeout", "6m"),
+        ("callback.per_host", "0"),
+        ("callback.total", "0"),
+        ("callback.secrets_file", ""),
+        ("callback.body", "xml"),
         ("log.level", "INFO"),
         ("log.format", "xml"),
     ] {
@@ -349,6 +377,7 @@ fn toml_integers_of_any_notation_are_read() {
 fn variables_that_are_not_settings_are_left_alone() {
     let inputs = Inputs::default()
         .with_variable("LANEWAY_CONFIG", "other.toml")
+        .with_variable("LANEWAY_SERVER", "http://127.0.0.1:7070")
         .with_variable("LANEWAY_TEST_NATS", "nats://127.0.0.1:4222")
         .with_variable("LANEWAY_SERVICE_HOST", "10.0.0.1")
         .with_variable("LANEWAY_PORT_7070_TCP_ADDR", "10.0.0.1")

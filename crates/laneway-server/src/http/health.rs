@@ -27,11 +27,13 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-pub(super) async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
+pub(super) async fn ready(State(app): State<App>) -> (StatusCode, String) {
     if app.readiness.draining.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else {
-        (StatusCode::OK, "ready\n")
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
+    }
+    match app.delays.health() {
+        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }
 

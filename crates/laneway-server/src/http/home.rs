@@ -18,7 +18,9 @@ const PAGE: &str = concat!(
 <li><a href="/version">/version</a>: what it is and how it was built</li>
 <li><a href="/metrics">/metrics</a>: figures for Prometheus</li>
 </ul>
-<p>Delayed messages are not served yet.</p>
+<p>It takes delayed messages: <code>POST /v1/messages</code>, and
+<a href="/v1/messages">/v1/messages</a> lists those that wait, <a href="/v1/dead">/v1/dead</a> those that
+were given up. <code>laneway delay --help</code> does the same from the command line.</p>
 </html>
 "#
 );

@@ -40,7 +40,8 @@ struct RouteLabels {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    /// With the figures that `register` adds.
+    pub(crate) fn new(register: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry::with_prefix("laneway");
         let requests = Family::default();
         let durations = Family::new_with_constructor(duration_buckets as fn() -> Histogram);
@@ -63,6 +64,7 @@ impl Metrics {
             durations.clone(),
         );
         connections.register(&mut registry);
+        register(&mut registry);
         Self {
             registry,
             requests,

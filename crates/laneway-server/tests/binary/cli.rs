@@ -31,7 +31,8 @@ fn help_teaches() {
         "laneway.toml",
         "LANEWAY_CONFIG",
         "LANEWAY_SERVE__LISTEN",
-        "Delayed messages are not served yet",
+        "laneway delay submit",
+        "laneway dead list",
     ] {
         assert!(help.contains(lesson), "{lesson}:\n{help}");
     }

@@ -2,12 +2,15 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// How long anything may take before the test gives up. Nothing waits that long if all is well.
@@ -36,13 +39,27 @@ pub(crate) struct Server {
     pub(crate) announcement: Vec<String>,
     child: Child,
     stderr: Receiver<String>,
-    _directory: TempDir,
+    directory: Arc<TempDir>,
 }
 
 impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let directory = empty_directory();
+        Self::start_in(Arc::new(empty_directory()), arguments)
+    }
+
+    /// Starts in a directory that another server may have left things in.
+    pub(crate) fn start_in(directory: Arc<TempDir>, arguments: &[&str]) -> Self {
+        Self::start_as(directory, arguments, &[])
+    }
+
+    /// Starts in an environment.
+    pub(crate) fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_as(Arc::new(empty_directory()), arguments, environment)
+    }
+
+    fn start_as(directory: Arc<TempDir>, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = laneway(&directory)
+            .envs(environment.iter().copied())
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(arguments)
             .stdout(Stdio::piped())
@@ -61,8 +78,33 @@ impl Server {
             announcement,
             child,
             stderr,
-            _directory: directory,
+            directory,
         }
+    }
+
+    /// Kills it, without a chance to do anything, and answers what it leaves behind.
+    pub(crate) fn kill(mut self) -> Arc<TempDir> {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("killed");
+        Arc::clone(&self.directory)
+    }
+
+    /// Stops it in good order, and answers what it leaves behind.
+    pub(crate) fn stop(self) -> Arc<TempDir> {
+        let directory = Arc::clone(&self.directory);
+        self.signal(Signal::TERM);
+        let (status, log) = self.wait();
+        assert!(status.success(), "{log:?}");
+        directory
+    }
+
+    /// Where it was started.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -83,6 +125,46 @@ impl Server {
         let head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).expect("sent");
         Answer::read_to_end(stream)
+    }
+
+    /// Sends JSON.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.send_with(
+            method,
+            path,
+            "content-type: application/json\r\n",
+            &body.to_string(),
+        )
+    }
+
+    /// Sends anything, with these header lines.
+    pub(crate) fn send_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        let mut stream = self.connect();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        // The server may answer and hang up before it has read all of it.
+        let _ = stream.write_all(request.as_bytes());
+        Answer::read_to_end(stream)
+    }
+
+    /// Submits a message, and answers its id.
+    pub(crate) fn submit(&self, body: &Value) -> String {
+        let answer = self.send("POST", "/v1/messages", body);
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.json()["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// The state of a message.
+    pub(crate) fn state(&self, id: &str) -> String {
+        let message = self.get(&format!("/v1/messages/{id}")).json();
+        message["state"].as_str().unwrap_or("gone").to_owned()
+    }
+
+    pub(crate) fn wait_for_state(&self, id: &str, state: &str) {
+        wait_until(&format!("{id} is {state}"), || self.state(id) == state);
     }
 
     /// The value of one figure of `/metrics`.

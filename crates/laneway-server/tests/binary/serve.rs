@@ -8,14 +8,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 #[test]
-fn it_says_what_is_there_and_what_is_not() {
+fn it_says_what_is_there_and_what_to_know() {
     let server = Server::start(&[]);
     let said = server.announcement.join("\n");
     assert!(said.contains("is listening on http://127.0.0.1:"), "{said}");
+    assert!(said.contains("POST /v1/messages"), "{said}");
+    assert!(said.contains("messages are kept in laneway-data"), "{said}");
     assert!(
-        said.contains("delayed messages are not served yet"),
+        said.contains("callbacks may reach public addresses, and this machine"),
         "{said}"
     );
+    assert!(said.contains("callbacks are not signed"), "{said}");
     assert!(said.contains("SIGTERM"), "{said}");
     assert!(
         !said.contains("warning"),
@@ -50,8 +53,14 @@ fn every_route_answers() {
         home.header("content-type"),
         Some("text/html; charset=utf-8")
     );
-    assert!(home.body.contains("Delayed messages are not served yet"));
-    for path in ["/healthz", "/readyz", "/version", "/metrics"] {
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/version",
+        "/metrics",
+        "/v1/messages",
+        "/v1/dead",
+    ] {
         assert!(home.body.contains(&format!("href=\"{path}\"")), "{path}");
     }
 }
@@ -85,7 +94,7 @@ fn requests_and_connections_are_counted() {
 #[test]
 fn anything_else_is_a_problem_that_names_the_path() {
     let server = Server::start(&[]);
-    let answer = server.get("/v1/messages?topic=a");
+    let answer = server.get("/v2/messages?topic=a");
     assert_eq!(answer.status, 404);
     assert_eq!(
         answer.header("content-type"),
@@ -95,9 +104,10 @@ fn anything_else_is_a_problem_that_names_the_path() {
     assert_eq!(problem["type"], "about:blank");
     assert_eq!(problem["title"], "Not Found");
     assert_eq!(problem["status"], 404);
-    assert_eq!(problem["instance"], "/v1/messages");
+    assert_eq!(problem["instance"], "/v2/messages");
+    assert_eq!(problem["code"], "no_such_path");
     let detail = problem["detail"].as_str().expect("a detail");
-    assert!(detail.contains("/v1/messages"), "{detail}");
+    assert!(detail.contains("/v2/messages"), "{detail}");
 }
 
 #[test]

@@ -1,0 +1,166 @@
+//! How times are written in JSON.
+
+use std::fmt;
+use std::time::Duration;
+
+use laneway_delay::Timestamp;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+use crate::config::value;
+
+/// The last moment that is taken: the end of the year 9998. Dates have four digits for the year, in
+/// every time zone.
+pub(crate) const LAST: Timestamp = Timestamp::from_millis(253_370_764_799_999);
+
+/// A length of time: `"1500ms"`, `"15m"`, `"7d"`, or a number of milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+/// A moment: a date by RFC 3339, or a number of milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) Timestamp);
+
+impl Span {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        value::time(text, Duration::ZERO..=Duration::MAX).map(Self)
+    }
+}
+
+impl Moment {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let moment: jiff::Timestamp = text.parse().ok()?;
+        // Rounded up: a part of a millisecond too late is better than too early.
+        let millis = moment.as_nanosecond().max(0).div_euclid(1_000_000);
+        let part = i128::from(moment.as_nanosecond().rem_euclid(1_000_000) > 0);
+        let millis = u64::try_from(millis + part).ok()?;
+        Some(Self(Timestamp::from_millis(millis)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = Span;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a time such as \"1500ms\", \"15m\" or \"7d\", or a whole number of milliseconds",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                Span::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, millis: u64) -> Result<Span, E> {
+                Ok(Span(Duration::from_millis(millis)))
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = Moment;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a date such as \"2030-01-31T12:00:00Z\", or a whole number of milliseconds \
+                     since 1970",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Moment, E> {
+                Moment::parse(text)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, millis: u64) -> Result<Moment, E> {
+                Ok(Moment(Timestamp::from_millis(millis)))
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
+
+/// A moment as a date.
+pub(crate) fn date(moment: Timestamp) -> String {
+    let millis = moment.min(LAST).as_millis();
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    match jiff::Timestamp::from_millisecond(millis) {
+        // Always the same length, so that dates sort as text.
+        Ok(moment) => format!("{moment:.3}"),
+        Err(_) => millis.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_texts_with_a_unit_or_milliseconds() {
+        for (json, millis) in [
+            ("\"15m\"", 900_000),
+            ("\"1500ms\"", 1_500),
+            ("7", 7),
+            ("\"2d\"", 172_800_000),
+        ] {
+            let span: Span = serde_json::from_str(json).expect(json);
+            assert_eq!(span, Span(Duration::from_millis(millis)));
+        }
+        for json in [
+            "\"\"",
+            "\"15\"",
+            "-1",
+            "1.5",
+            "\"15 m\"",
+            "null",
+            "{}",
+            "\"99999999999999999999d\"",
+        ] {
+            let error = serde_json::from_str::<Span>(json)
+                .expect_err(json)
+                .to_string();
+            assert!(error.contains("a time such as"), "{error}");
+        }
+    }
+
+    #[test]
+    fn moments_are_dates_or_milliseconds() {
+        for (json, millis) in [
+            ("\"1970-01-01T00:00:01Z\"", 1_000),
+            ("\"1970-01-01T01:00:00.5+01:00\"", 500),
+            ("\"1970-01-01T00:00:00.0000001Z\"", 1),
+            ("1794787200000", 1_794_787_200_000),
+        ] {
+            let moment: Moment = serde_json::from_str(json).expect(json);
+            assert_eq!(moment, Moment(Timestamp::from_millis(millis)));
+        }
+        for json in [
+            "\"tomorrow\"",
+            "\"2030-01-31\"",
+            "\"2030-01-31T12:00:00\"",
+            "-1",
+            "1.5",
+        ] {
+            let error = serde_json::from_str::<Moment>(json)
+                .expect_err(json)
+                .to_string();
+            assert!(error.contains("a date such as"), "{error}");
+        }
+    }
+
+    #[test]
+    fn dates_read_back_as_they_are_shown() {
+        for millis in [0, 1, 1_794_787_200_000, LAST.as_millis()] {
+            let moment = Timestamp::from_millis(millis);
+            assert_eq!(Moment::parse(&date(moment)), Some(Moment(moment)));
+        }
+        assert_eq!(date(Timestamp::MAX), date(LAST));
+    }
+}
