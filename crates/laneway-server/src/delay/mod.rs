@@ -5,11 +5,9 @@
 //! | `service` | starts the bus, the callback client and the engine; stops them |
 //! | `callbacks` | messages that go to a URL |
 //! | `publish` | messages that go to a topic of the bus |
-//! | `envelope` | the event that a message becomes |
 //! | `figures` | what is counted |
 
 mod callbacks;
-pub(crate) mod envelope;
 mod figures;
 mod publish;
 mod service;

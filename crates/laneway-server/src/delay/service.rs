@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use laneway::Bus;
+use laneway::{Bus, BusSink, Subscription};
 use laneway_delay::callback::{Allow, Client, Guard, Limits, Secret};
 use laneway_delay::{Delays, Options, Schedule, Sinks};
 
@@ -25,6 +25,8 @@ pub(crate) struct Service {
     pub(crate) reach: Allow,
     pub(crate) signed: bool,
     bus: Bus,
+    /// Where events come from that others publish later, on a bus that is shared.
+    intake: Option<Subscription>,
 }
 
 impl Service {
@@ -49,11 +51,17 @@ impl Service {
                 figures: figures.clone(),
             })),
             bus: Some(Arc::new(OnBus {
-                bus: bus.clone(),
+                sink: BusSink::new(bus.clone()),
                 figures: figures.clone(),
             })),
         };
         let delays = open(config, sinks).await?;
+        let intake = if config.serve.bus.is_some() {
+            let kept = bus.keep_delayed(delays.clone()).await;
+            Some(kept.context("cannot take delayed events from the bus (serve.bus)")?)
+        } else {
+            None
+        };
         Ok(Self {
             delays,
             client,
@@ -61,11 +69,16 @@ impl Service {
             reach,
             signed,
             bus,
+            intake,
         })
     }
 
     /// Stops firing, finishes what runs, and lets the directory go.
     pub(crate) async fn stop(&self, deadline: Duration) -> anyhow::Result<()> {
+        if let Some(intake) = &self.intake {
+            // What it has not taken stays on the bus.
+            intake.close(deadline).await;
+        }
         self.delays
             .close(deadline)
             .await

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use axum::body::Bytes;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use laneway::Envelope;
 use laneway::envelope::ContentType;
 use laneway::topic::TopicName;
 use laneway_delay::callback::{self, Guard};
@@ -15,7 +16,6 @@ use laneway_delay::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::delay::envelope;
 use crate::http::Problem;
 use crate::http::time::{LAST, Moment, Span};
 
@@ -218,8 +218,12 @@ fn check_bus(target: &BusTarget, submission: &Submission) -> Result<(), Problem>
     if let Err(error) = TopicName::new(&target.topic) {
         return Err(Problem::invalid("target.bus.topic", error.to_string()));
     }
-    let kind = submission.content_type.as_deref();
-    match envelope::made_of("check", target, kind, &submission.payload) {
+    let builder = Envelope::builder(&target.aggregate_id, &target.event_type);
+    let event = match &submission.content_type {
+        Some(kind) => builder.bytes(kind, submission.payload.clone()),
+        None => builder.json(&()),
+    };
+    match event {
         Ok(_) => Ok(()),
         Err(error) => Err(Problem::invalid("target.bus", error.to_string())),
     }
