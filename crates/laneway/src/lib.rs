@@ -15,6 +15,8 @@ pub mod testing;
 pub mod topic;
 pub mod trace;
 
+#[cfg(feature = "kafka")]
+pub use broker::kafka::{KafkaOptions, KafkaOptionsError, KafkaProtocol, KafkaSasl};
 #[cfg(feature = "nats")]
 pub use broker::nats::{NatsConnection, NatsOptions, NatsOptionsError};
 pub use broker::{BrokerError, Lag, Start};
@@ -40,5 +42,6 @@ pub mod fuzzing {
 #[doc = include_str!("../../../docs/delay.md")]
 #[doc = include_str!("../../../docs/lanes.md")]
 #[doc = include_str!("../../../docs/migrating-from-jxt-core.md")]
+#[cfg_attr(feature = "kafka", doc = include_str!("../../../docs/kafka.md"))]
 #[cfg_attr(feature = "nats", doc = include_str!("../../../docs/nats.md"))]
 struct Guides;

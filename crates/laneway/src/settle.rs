@@ -36,7 +36,13 @@ pub enum PositionError {
     Damaged(usize),
 }
 
-const VERSION: u8 = 1;
+/// The done ones as ranges.
+const RANGES: u8 = 1;
+/// The done ones as bits, from `low` on: smaller where short stretches take turns.
+const BITS: u8 = 2;
+
+/// A position that reaches further is not written as bits.
+const MOST_BITS: u64 = 1 << 20;
 
 impl Position {
     /// Everything below `low` is done, and nothing else.
@@ -124,17 +130,29 @@ impl Position {
         self
     }
 
-    /// The position in a few bytes: a version, `low`, and for each range its distance from the end
-    /// of the one before and its length, as variable-length numbers.
+    /// The position in a few bytes: a version, `low`, and what is done above it. Either as ranges, each
+    /// by its distance from the end of the one before and its length, as variable-length numbers; or
+    /// as bits. Whatever is smaller.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let mut bytes = vec![RANGES];
         put(&mut bytes, self.low);
+        let head = bytes.len();
         let mut end = self.low;
         for range in &self.done {
             put(&mut bytes, range.start() - end);
             put(&mut bytes, range.end() - range.start());
             end = *range.end();
+        }
+        let span = end - self.low;
+        if span < MOST_BITS && (span / 8) as usize + 1 < bytes.len() - head {
+            bytes[0] = BITS;
+            bytes.truncate(head);
+            bytes.resize(head + (span / 8) as usize + 1, 0);
+            for offset in self.done.iter().cloned().flatten() {
+                let bit = offset - self.low;
+                bytes[head + (bit / 8) as usize] |= 1 << (bit % 8);
+            }
         }
         bytes
     }
@@ -144,13 +162,22 @@ impl Position {
     /// # Errors
     /// When the bytes are something else.
     pub fn decode(bytes: &[u8]) -> Result<Self, PositionError> {
-        if bytes.first() != Some(&VERSION) {
-            return Err(PositionError::Version(bytes.first().copied()));
-        }
         let mut at = 1;
-        let low = get(bytes, &mut at)?;
-        let mut position = Self::at(low);
-        let mut end = low;
+        match bytes.first() {
+            Some(&RANGES) => {
+                let position = Self::at(get(bytes, &mut at)?);
+                position.with_ranges(bytes, at)
+            }
+            Some(&BITS) => {
+                let position = Self::at(get(bytes, &mut at)?);
+                position.with_bits(&bytes[at..], at)
+            }
+            other => Err(PositionError::Version(other.copied())),
+        }
+    }
+
+    fn with_ranges(mut self, bytes: &[u8], mut at: usize) -> Result<Self, PositionError> {
+        let mut end = self.low;
         while at < bytes.len() {
             let began = at;
             let start = end.checked_add(get(bytes, &mut at)?);
@@ -160,10 +187,57 @@ impl Position {
             else {
                 return Err(PositionError::Damaged(began));
             };
-            position.done.push(start..=last);
+            self.done.push(start..=last);
             end = last;
         }
-        Ok(position)
+        Ok(self)
+    }
+
+    fn with_bits(mut self, bits: &[u8], at: usize) -> Result<Self, PositionError> {
+        let most = bits.len() as u64 * 8;
+        if most > MOST_BITS || self.low.checked_add(most).is_none() {
+            return Err(PositionError::Damaged(at));
+        }
+        for (offset, bit) in (self.low..).zip(0..bits.len() * 8) {
+            if bits[bit / 8] & (1 << (bit % 8)) != 0 {
+                self.push(offset..=offset);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Adds a range that starts after all others.
+    fn push(&mut self, range: RangeInclusive<u64>) {
+        match self.done.last_mut() {
+            Some(last) if last.end().saturating_add(1) == *range.start() => {
+                *last = *last.start()..=*range.end();
+            }
+            _ => self.done.push(range),
+        }
+    }
+
+    /// The most bytes that [`encode`](Self::encode) makes of a position with so many ranges, the last
+    /// of which ends so far after `low`.
+    fn most_bytes(ranges: usize, span: u64) -> usize {
+        const HEAD: u64 = 11;
+        let numbers = 2 * ranges as u64;
+        // A number takes another byte for each power of 128 that it reaches, and all of them together
+        // are no more than the span.
+        let mut each = 1;
+        let mut together = numbers;
+        let mut power = span >> 7;
+        while power > 0 {
+            each += 1;
+            together = together.saturating_add(power);
+            power >>= 7;
+        }
+        let as_ranges = together.min(numbers.saturating_mul(each));
+        let as_bits = if span < MOST_BITS {
+            span / 8 + 1
+        } else {
+            u64::MAX - HEAD
+        };
+        usize::try_from(HEAD + as_ranges.min(as_bits)).unwrap_or(usize::MAX)
     }
 }
 
@@ -202,6 +276,8 @@ pub struct Tracker {
     next: u64,
     /// How many separate stretches of done ones the window holds.
     runs: usize,
+    /// How many of the window are not done.
+    unfinished: usize,
     /// What was known to be done at the start.
     known: Position,
 }
@@ -220,6 +296,7 @@ impl Tracker {
             window: VecDeque::new(),
             next: position.low,
             runs: 0,
+            unfinished: 0,
             known: position,
         }
     }
@@ -238,6 +315,7 @@ impl Tracker {
         if done && !self.window.back().is_some_and(|last| last.done) {
             self.runs += 1;
         }
+        self.unfinished += usize::from(!done);
         self.window.push_back(Delivery { offset, done });
         !done
     }
@@ -254,6 +332,7 @@ impl Tracker {
             return false;
         }
         self.window[index].done = true;
+        self.unfinished -= 1;
         let neighbour = |index: Option<usize>| {
             index
                 .and_then(|index| self.window.get(index))
@@ -293,9 +372,7 @@ impl Tracker {
         // What was known above and has not been read again yet is still known.
         for range in &self.known.done {
             if *range.end() >= self.next {
-                position
-                    .done
-                    .push((*range.start()).max(self.next)..=*range.end());
+                position.push((*range.start()).max(self.next)..=*range.end());
             }
         }
         position
@@ -314,6 +391,27 @@ impl Tracker {
     #[must_use]
     pub fn span(&self) -> usize {
         self.window.len()
+    }
+
+    /// The most bytes that a position can take from now on, in whatever order things are done, if the
+    /// event at this offset is delivered and none after it.
+    ///
+    /// Every stretch of done ones above the low-water mark comes after one that is not done, so there
+    /// are never more of them; what is known and not read again yet is as it is.
+    #[must_use]
+    pub fn most_bytes_with(&self, offset: u64) -> usize {
+        let low = self.window.front().map_or(offset, |first| first.offset);
+        let ahead = |range: &RangeInclusive<u64>| *range.end() > offset;
+        let known = match self.known.done.last() {
+            Some(last) if ahead(last) => {
+                let read = self.known.done.partition_point(|range| !ahead(range));
+                self.known.done.len() - read
+            }
+            _ => 0,
+        };
+        let end = self.known.done.last().map_or(0, |range| *range.end());
+        let span = end.max(offset).saturating_sub(low);
+        Position::most_bytes(self.unfinished + 1 + known, span)
     }
 
     /// How many done ranges a position would have now.
@@ -450,6 +548,32 @@ mod tests {
             }
         }
 
+        /// Whatever happens after a delivery, positions take no more than was said before it.
+        #[test]
+        fn what_fits_goes_on_fitting(
+            before in positions(),
+            gaps in prop::collection::vec(1u64..400, 1..200),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 0..300),
+        ) {
+            let mut at = before.low();
+            let mut tracker = Tracker::resume(before);
+            let mut delivered = Vec::new();
+            let mut most = 0;
+            for gap in gaps {
+                most = tracker.most_bytes_with(at);
+                tracker.deliver(at);
+                delivered.push(at);
+                at += gap;
+            }
+            for index in order {
+                tracker.done(*index.get(&delivered));
+                let position = tracker.position();
+                let bytes = position.encode();
+                prop_assert!(bytes.len() <= most, "{} > {}", bytes.len(), most);
+                prop_assert_eq!(Position::decode(&bytes), Ok(position));
+            }
+        }
+
         #[test]
         fn merging_adds_up(one in positions(), other in positions()) {
             let merged = one.merge(&other);
@@ -475,8 +599,11 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let bytes = [&[VERSION], &bytes[..]].concat();
+        fn any_bytes_are_read_without_a_panic(
+            version in RANGES..=BITS,
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let bytes = [&[version], &bytes[..]].concat();
             if let Ok(position) = Position::decode(&bytes) {
                 prop_assert!(!position.is_behind(&position));
                 let _ = Tracker::resume(position).position();
@@ -485,8 +612,23 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_turns_is_written_as_bits() {
+        let mut tracker = Tracker::resume(Position::at(7));
+        for offset in 7..1007 {
+            tracker.deliver(offset);
+        }
+        for offset in (8..1007).step_by(2) {
+            tracker.done(offset);
+        }
+        let position = tracker.position();
+        let bytes = position.encode();
+        assert!(bytes.len() < 130, "{}", bytes.len());
+        assert_eq!(Position::decode(&bytes), Ok(position));
+    }
+
+    #[test]
     fn a_position_that_claims_everything_is_read() {
-        let mut bytes = vec![VERSION];
+        let mut bytes = vec![RANGES];
         for number in [0, 0, u64::MAX] {
             put(&mut bytes, number);
         }

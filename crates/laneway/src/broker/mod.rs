@@ -26,16 +26,22 @@
 //! Everything else (lanes, retries, dead letters, what is settled when) is the bus's and is the same
 //! on all of them.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::exposition::Page;
 use crate::record::{Delivered, Record};
 use crate::settle::Position;
 use crate::topic::{Growth, ReconcileError, Strategy, Topic, TopicName};
 
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod address;
 pub(crate) mod embedded;
+#[cfg(feature = "kafka")]
+pub(crate) mod kafka;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
 pub(crate) mod tenure;
@@ -115,6 +121,10 @@ pub enum BrokerError {
         /// The partition.
         partition: u32,
     },
+    /// The options for Kafka cannot be meant.
+    #[cfg(feature = "kafka")]
+    #[error(transparent)]
+    Kafka(#[from] kafka::KafkaOptionsError),
     /// The options for NATS cannot be meant.
     #[cfg(feature = "nats")]
     #[error(transparent)]
@@ -131,7 +141,7 @@ pub enum BrokerError {
     },
     /// A record is larger than the server takes.
     #[error(
-        "a record of {size} bytes is more than the {most} that the server takes: make it smaller, or raise max_payload there"
+        "a record of {size} bytes is more than the {most} that the server takes: make it smaller, or raise the limit there"
     )]
     TooLarge {
         /// About how large it is.
@@ -151,15 +161,13 @@ pub enum BrokerError {
         /// What there is.
         instead: &'static str,
     },
-    /// The topic is a stream that somebody else made.
-    #[error(
-        "topic {topic} is stream {stream}, which somebody else made: change it with their tools"
-    )]
+    /// The topic is something on the server that somebody else made.
+    #[error("topic {topic} is {what}, which somebody else made: change it with their tools")]
     Foreign {
         /// The topic.
         topic: TopicName,
-        /// The stream.
-        stream: String,
+        /// What it is on the server.
+        what: String,
     },
     /// The broker is closed.
     #[error("the bus is closed")]
@@ -195,7 +203,7 @@ pub(crate) enum Offsets {
     From(u64),
     /// Each at its own place.
     #[cfg_attr(
-        not(feature = "nats"),
+        not(any(feature = "kafka", feature = "nats")),
         expect(dead_code, reason = "the embedded brokers have dense offsets")
     )]
     Each(Vec<u64>),
@@ -294,6 +302,11 @@ pub(crate) trait Broker: Send + Sync + 'static {
     /// Whether it can do its work now.
     fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>>;
 
+    /// Writes figures of its own for Prometheus.
+    fn write_metrics(&self, _page: &mut Page<'_>) -> fmt::Result {
+        Ok(())
+    }
+
     /// Finishes what is under way and lets go.
     fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>>;
 }
@@ -318,6 +331,12 @@ pub(crate) trait Claim: Send + Sync {
 
     /// What the group had settled when it became ours.
     fn position(&self) -> &Position;
+
+    /// The most bytes that a position of it may take, if the broker has a limit. The bus reads no
+    /// further than what fits whatever happens next.
+    fn room(&self) -> Option<usize> {
+        None
+    }
 
     fn tenure(&self) -> &Tenure;
 

@@ -37,7 +37,7 @@ pub(crate) struct Tenure {
 }
 
 #[cfg_attr(
-    not(any(test, feature = "nats")),
+    not(any(test, feature = "kafka", feature = "nats")),
     expect(dead_code, reason = "the embedded brokers give partitions for good")
 )]
 impl Tenure {

@@ -13,9 +13,11 @@ use super::progress::Progress;
 use super::rate::{Limiter, RateLimit};
 use super::{Bus, Shared};
 use crate::broker::Broker;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "kafka", feature = "nats"))]
 use crate::broker::BrokerError;
 use crate::broker::embedded::{Embedded, FileStore};
+#[cfg(feature = "kafka")]
+use crate::broker::kafka::{Kafka, KafkaOptions};
 #[cfg(feature = "nats")]
 use crate::broker::nats::{Nats, NatsOptions};
 use crate::lanes::{Engine, Options, StartError};
@@ -81,6 +83,11 @@ impl BusBuilder {
                 bus.shared.delays.resume(&bus).await?;
                 return Ok(bus);
             }
+            #[cfg(feature = "kafka")]
+            Some(("kafka", _)) => {
+                let options = KafkaOptions::parse(url).map_err(BrokerError::from)?;
+                return self.open_kafka(options).await;
+            }
             #[cfg(feature = "nats")]
             Some(("nats", _)) => {
                 let options = NatsOptions::parse(url).map_err(BrokerError::from)?;
@@ -93,6 +100,17 @@ impl BusBuilder {
             }
         };
         self.over(broker)
+    }
+
+    /// Opens the bus on Kafka, set up by more than an address can say.
+    ///
+    /// # Errors
+    /// When the options make no sense, no broker answers, or it does not do what it is asked.
+    #[cfg(feature = "kafka")]
+    pub async fn open_kafka(self, options: KafkaOptions) -> Result<Bus, Error> {
+        let opening = Box::pin(Kafka::open(options));
+        let broker = Patience(self.deadline).with("connecting", opening).await?;
+        self.over(Arc::new(broker))
     }
 
     /// Opens the bus on NATS, set up by more than an address can say.

@@ -101,6 +101,8 @@ pub(super) struct PartitionState {
     pub(super) claim: Arc<dyn Claim>,
     /// Whether nobody else can ever have it: then there is nothing to look out for.
     is_lasting: bool,
+    /// The most bytes that a position of it may take.
+    room: Option<usize>,
     phase: AtomicU8,
     /// Attempts that run; counted unless it is lasting.
     running: AtomicUsize,
@@ -125,6 +127,7 @@ impl PartitionState {
             number: claim.partition(),
             epoch: claim.epoch(),
             is_lasting: claim.tenure().is_lasting(),
+            room: claim.room(),
             claim,
             phase: AtomicU8::new(OURS),
             running: AtomicUsize::new(0),
@@ -149,7 +152,8 @@ impl PartitionState {
             return;
         }
         let moved = self.tracker().done(offset);
-        if moved {
+        // Where room is counted in bytes, everything that is done makes some.
+        if moved || self.room.is_some() {
             self.settled.notify_one();
         }
         self.commits.notify_one();
@@ -181,10 +185,13 @@ impl PartitionState {
         self.tracker().position()
     }
 
-    /// Whether so much is unsettled that nothing more should be read.
-    pub(super) fn is_full(&self) -> bool {
+    /// Whether so much is unsettled that the record at this offset should not be taken yet.
+    pub(super) fn is_full(&self, offset: u64) -> bool {
         let tracker = self.tracker();
-        tracker.span() >= MOST_UNSETTLED || tracker.ranges() >= MOST_RANGES
+        let fits = |room| tracker.most_bytes_with(offset) <= room;
+        tracker.span() >= MOST_UNSETTLED
+            || tracker.ranges() >= MOST_RANGES
+            || !self.room.is_none_or(fits)
     }
 
     /// Whether an attempt may begin now.

@@ -46,7 +46,15 @@ impl Bus {
     /// | `bus_backlog_oldest_age_seconds` | topic, group, partition | how old the oldest of them is |
     /// | `bus_broker_up` | | whether the broker can do its work |
     ///
-    /// The last three are asked for every 15 seconds, the others are read at every scrape. A
+    /// | `bus_kafka_waiting_records`, `_bytes` | client | on Kafka: what a client has not sent yet |
+    /// | `bus_kafka_sent_requests_total`, `_bytes_total` | client | what it has sent |
+    /// | `bus_kafka_received_responses_total`, `_bytes_total` | client | what it was answered |
+    /// | `bus_kafka_connected_brokers` | client | brokers that it has a connection to |
+    /// | `bus_kafka_connects_total` | client | how often it connected |
+    /// | `bus_kafka_answer_p99_seconds` | client | how long the slowest broker takes |
+    ///
+    /// Backlog and broker are asked for every 15 seconds, clients on Kafka tell every 5, the others are
+    /// read at every scrape. A
     /// subscription that was closed has no figures any more. The prefix of the registry comes before
     /// each name. The figures of the lanes, by topic and by worker, are listed at
     /// [`Engine::metrics`](crate::lanes::Engine::metrics); their topics are called `topic@group`.
@@ -162,6 +170,7 @@ impl Collector for Figures {
         if let Some(bus) = self.bus.upgrade() {
             write_publishes(&mut page, &bus)?;
             write_subscriptions(&mut page, &bus.subscriptions())?;
+            bus.broker.write_metrics(&mut page)?;
         }
         write_answers(&mut page, &lock(&self.asked))
     }

@@ -133,8 +133,8 @@ impl fmt::Debug for Bus {
 }
 
 impl Bus {
-    /// Opens a bus: `memory:` (gone with the process), `file:DIRECTORY` (on disk) or
-    /// `nats://HOST:PORT` (on NATS `JetStream`).
+    /// Opens a bus: `memory:` (gone with the process), `file:DIRECTORY` (on disk),
+    /// `nats://HOST:PORT` (on NATS `JetStream`) or `kafka://HOST:PORT` (on Apache Kafka).
     ///
     /// # Errors
     /// When the address is unknown or the broker fails.

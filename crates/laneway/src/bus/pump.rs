@@ -119,18 +119,19 @@ async fn submit_domain(
 ) -> Result<(), Ended> {
     for delivered in records {
         let offset = delivered.offset;
+        // Before it is delivered: what is, has to fit into every position from then on.
+        while partition.is_full(offset) {
+            tokio::select! {
+                () = partition.settled.notified() => {}
+                taken = behind.advance() => taken?,
+            }
+        }
         if !partition.deliver(offset) {
             continue;
         }
         if !marks::is_for(&delivered.record.headers, &flow.group) {
             partition.settle(offset);
             continue;
-        }
-        while partition.is_full() {
-            tokio::select! {
-                () = partition.settled.notified() => {}
-                taken = behind.advance() => taken?,
-            }
         }
         if let Some(limiter) = &flow.limiter {
             limiter.turns(1).await;
@@ -238,11 +239,11 @@ pub(super) async fn commit_all(_alive: Arc<Shared>, flow: Arc<Flow>) {
 
 /// Commits what was settled; answers whether that worked for all partitions.
 pub(super) async fn commit_each(flow: &Flow) -> bool {
-    let mut all = true;
-    for partition in flow.holdings.all() {
-        all &= commit(flow, &partition).await;
-    }
-    all
+    // All at once: a broker that is far away can take them together.
+    let partitions = flow.holdings.all();
+    let committing = partitions.iter().map(|partition| commit(flow, partition));
+    let committed = futures_util::future::join_all(committing).await;
+    committed.into_iter().all(|is_committed| is_committed)
 }
 
 /// The one place where positions are committed. Answers whether the broker knows all that is

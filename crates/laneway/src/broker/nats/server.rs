@@ -297,7 +297,7 @@ impl Server {
         if existing.is_foreign() {
             return Err(BrokerError::Foreign {
                 topic: topic.name().clone(),
-                stream: existing.stream.clone(),
+                what: format!("stream {}", existing.stream),
             });
         }
         check_compression(&topic)?;
@@ -353,7 +353,7 @@ impl Server {
         if place.is_foreign() {
             return Err(BrokerError::Foreign {
                 topic: topic.clone(),
-                stream: place.stream.clone(),
+                what: format!("stream {}", place.stream),
             });
         }
         self.check_unread(topic).await?;

@@ -1,10 +1,10 @@
 //! Addresses such as `nats://user:password@one:4222,two:4222?namespace=shop&replicas=3`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use super::options::{Identity, NatsOptions, NatsOptionsError};
+use crate::broker::address::{Address, AddressError, Settings, decoded};
 
 const SCHEME: &str = "nats://";
 const PORT: u16 = 4222;
@@ -37,19 +37,10 @@ impl NatsOptions {
     /// # Errors
     /// Naming the setting, and what it could be.
     pub fn parse(url: &str) -> Result<Self, NatsOptionsError> {
-        let rest = url.strip_prefix(SCHEME).unwrap_or(url);
-        let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let authority = authority.strip_suffix('/').unwrap_or(authority);
-        let (identity, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (identity(user), hosts),
-            None => (Identity::Nobody, authority),
-        };
-        let hosts = hosts.split(',').filter(|host| !host.is_empty());
-        let servers: Result<Vec<_>, _> = hosts.map(server).collect();
-        let mut options = Self::new(servers?);
-        options.identity = identity;
-        let mut settings = Settings::read(query)?;
-        settings.apply(&mut options)?;
+        let mut address = Address::read(url, SCHEME, PORT, KEYS)?;
+        let mut options = Self::new(address.servers);
+        options.identity = address.user.map_or(Identity::Nobody, identity);
+        apply(&mut address.settings, &mut options)?;
         options.check()?;
         Ok(options)
     }
@@ -65,128 +56,63 @@ fn identity(user: &str) -> Identity {
     }
 }
 
-/// A server as `host:port`. Lists in which each has its own `nats://` are common.
-fn server(text: &str) -> Result<String, NatsOptionsError> {
-    let host = text.strip_prefix(SCHEME).unwrap_or(text);
-    let wrong = || NatsOptionsError::Server(text.to_owned());
-    let (name, port) = match host.rsplit_once(':') {
-        // A colon within brackets belongs to the address.
-        Some((name, port)) if !port.contains(']') => (name, port.parse().map_err(|_| wrong())?),
-        _ => (host, PORT),
+impl From<AddressError> for NatsOptionsError {
+    fn from(error: AddressError) -> Self {
+        match error {
+            AddressError::Server(server) => Self::Server(server),
+            AddressError::UnknownKey(key) => Self::UnknownKey { key, known: KEYS },
+            AddressError::Value {
+                key,
+                value,
+                expected,
+            } => Self::Value {
+                key,
+                value,
+                expected,
+            },
+            AddressError::Twice(key) => Self::Twice(key),
+        }
+    }
+}
+
+fn apply(settings: &mut Settings, options: &mut NatsOptions) -> Result<(), NatsOptionsError> {
+    for (key, make) in [
+        ("token", Identity::Token as fn(String) -> Identity),
+        ("nkey", |file| Identity::Nkey(file.into())),
+        ("creds", |file| Identity::Credentials(file.into())),
+    ] {
+        if let Some(value) = settings.take(key) {
+            if let Some(other) = options.identity.setting() {
+                return Err(NatsOptionsError::TwoIdentities(other, key));
+            }
+            options.identity = make(value);
+        }
+    }
+    options.ca = settings.take("ca").map(PathBuf::from);
+    options.certificate = match (settings.take("cert"), settings.take("key")) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+        _ => return Err(NatsOptionsError::HalfCertificate),
     };
-    let special = |c: char| c.is_whitespace() || "/@?#".contains(c);
-    let is_name = !name.is_empty() && !name.contains(special);
-    let is_address = name.starts_with('[') && name.ends_with(']');
-    if is_name && (is_address || !name.contains(':')) {
-        Ok(format!("{name}:{port}"))
-    } else {
-        Err(wrong())
+    let needs_tls = options.ca.is_some() || options.certificate.is_some();
+    let tls = settings.take_parsed("tls", "true or false")?;
+    options.tls = tls.unwrap_or(needs_tls);
+    options.domain = settings.take("domain");
+    options.prefix = settings.take("prefix");
+    if let Some(namespace) = settings.take("namespace") {
+        options.namespace = namespace;
     }
-}
-
-/// The settings of an address, each once.
-struct Settings(Vec<(&'static str, String)>);
-
-impl Settings {
-    fn read(query: &str) -> Result<Self, NatsOptionsError> {
-        let mut settings: Vec<(&'static str, String)> = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let Some(key) = KEYS.iter().find(|known| **known == key) else {
-                return Err(NatsOptionsError::UnknownKey {
-                    key: key.to_owned(),
-                    known: KEYS,
-                });
-            };
-            if settings.iter().any(|(known, _)| known == key) {
-                return Err(NatsOptionsError::Twice(key));
-            }
-            settings.push((key, decoded(value)));
-        }
-        Ok(Self(settings))
+    if let Some(replicas) = settings.take_parsed("replicas", "1 to 5")? {
+        options.replicas = replicas;
     }
-
-    fn take(&mut self, key: &'static str) -> Option<String> {
-        let at = self.0.iter().position(|(known, _)| *known == key)?;
-        Some(self.0.swap_remove(at).1)
+    let millis = "a number of milliseconds";
+    if let Some(lease) = settings.take_parsed("lease_ms", millis)? {
+        options.lease = Duration::from_millis(lease);
     }
-
-    fn take_parsed<T: FromStr>(
-        &mut self,
-        key: &'static str,
-        expected: &'static str,
-    ) -> Result<Option<T>, NatsOptionsError> {
-        let Some(value) = self.take(key) else {
-            return Ok(None);
-        };
-        let parsed = value.parse().map_err(|_| NatsOptionsError::Value {
-            key,
-            value,
-            expected,
-        });
-        parsed.map(Some)
+    if let Some(window) = settings.take_parsed("duplicates_ms", millis)? {
+        options.duplicate_window = Duration::from_millis(window);
     }
-
-    fn apply(&mut self, options: &mut NatsOptions) -> Result<(), NatsOptionsError> {
-        for (key, make) in [
-            ("token", Identity::Token as fn(String) -> Identity),
-            ("nkey", |file| Identity::Nkey(file.into())),
-            ("creds", |file| Identity::Credentials(file.into())),
-        ] {
-            if let Some(value) = self.take(key) {
-                if let Some(other) = options.identity.setting() {
-                    return Err(NatsOptionsError::TwoIdentities(other, key));
-                }
-                options.identity = make(value);
-            }
-        }
-        options.ca = self.take("ca").map(PathBuf::from);
-        options.certificate = match (self.take("cert"), self.take("key")) {
-            (None, None) => None,
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            _ => return Err(NatsOptionsError::HalfCertificate),
-        };
-        let needs_tls = options.ca.is_some() || options.certificate.is_some();
-        let tls = self.take_parsed("tls", "true or false")?;
-        options.tls = tls.unwrap_or(needs_tls);
-        options.domain = self.take("domain");
-        options.prefix = self.take("prefix");
-        if let Some(namespace) = self.take("namespace") {
-            options.namespace = namespace;
-        }
-        if let Some(replicas) = self.take_parsed("replicas", "1 to 5")? {
-            options.replicas = replicas;
-        }
-        let millis = "a number of milliseconds";
-        if let Some(lease) = self.take_parsed("lease_ms", millis)? {
-            options.lease = Duration::from_millis(lease);
-        }
-        if let Some(window) = self.take_parsed("duplicates_ms", millis)? {
-            options.duplicate_window = Duration::from_millis(window);
-        }
-        Ok(())
-    }
-}
-
-/// Text with `%40` and the like read. What is no such thing stands for itself.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let code = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
-        match code {
-            Some(code) if byte == b'%' => {
-                bytes.push(code);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    Ok(())
 }
 
 #[cfg(test)]
