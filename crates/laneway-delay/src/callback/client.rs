@@ -99,7 +99,7 @@ impl Client {
     ///
     /// Fails if TLS cannot be set up.
     pub fn new(guard: Guard, limits: Limits, secrets: Vec<Secret>) -> Result<Self, BuildError> {
-        Self::with_resolver(guard, limits, secrets, System)
+        Self::with_resolver(guard, limits, secrets, System::default())
     }
 
     /// A client with a resolver of its own.

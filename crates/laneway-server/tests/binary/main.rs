@@ -5,6 +5,7 @@ mod client;
 mod dead;
 mod durable;
 mod harness;
+mod hosts;
 mod messages;
 mod receiver;
 mod refusals;

@@ -1,9 +1,11 @@
 //! Names become addresses here and nowhere else.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
+
+use tokio::sync::Semaphore;
 
 use super::Guard;
 
@@ -16,16 +18,35 @@ pub trait Resolve: Send + Sync + 'static {
     fn resolve(&self, host: &str) -> Resolving;
 }
 
+/// Lookups at the same time. Each takes a thread for as long as the system does, also when nobody waits
+/// for it any more, and threads are shared with others.
+const LOOKUPS: usize = 128;
+
 /// Asks the operating system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct System;
+#[derive(Clone, Debug)]
+pub struct System {
+    lookups: Arc<Semaphore>,
+}
+
+impl Default for System {
+    fn default() -> Self {
+        Self {
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+        }
+    }
+}
 
 impl Resolve for System {
     fn resolve(&self, host: &str) -> Resolving {
-        let host = host.to_owned();
+        let (host, lookups) = (host.to_owned(), Arc::clone(&self.lookups));
         Box::pin(async move {
-            let addresses = tokio::net::lookup_host((host, 0)).await?;
-            Ok(addresses.map(|address| address.ip()).collect())
+            let turn = lookups.acquire_owned().await.map_err(io::Error::other)?;
+            let looking = tokio::task::spawn_blocking(move || {
+                let addresses = (host.as_str(), 0).to_socket_addrs();
+                drop(turn);
+                Ok(addresses?.map(|address| address.ip()).collect())
+            });
+            looking.await.map_err(io::Error::other)?
         })
     }
 }
