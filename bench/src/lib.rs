@@ -19,6 +19,7 @@
 //! - [`lanes`]: the lanes engine and its peers
 //! - [`bus`]: the bus, in memory and on disk
 //! - [`nats`]: the bus on NATS
+//! - [`delay`]: delayed messages
 //! - [`services`]: real servers to be measured against
 //!
 //! # Adding a benchmark
@@ -47,6 +48,7 @@ pub mod bus;
 pub mod channels;
 pub mod chart;
 pub mod contenders;
+pub mod delay;
 pub mod frame;
 pub mod lanes;
 pub mod machine;
@@ -98,5 +100,11 @@ pub const ALL: &[Entry] = &[
         about: nats::ABOUT,
         build: nats::bench,
         service: Some(nats::SERVICE),
+    },
+    Entry {
+        name: delay::NAME,
+        about: delay::ABOUT,
+        build: delay::bench,
+        service: None,
     },
 ];

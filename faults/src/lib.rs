@@ -12,6 +12,7 @@
 //! - [`shell`]: commands with a deadline
 //! - [`services`]: faults of the servers that tests run on
 //! - `life`: one life of a process that is broken
+//! - [`delay`]: faults of delayed messages on disk
 //! - [`mod@file`]: faults of the bus on disk
 //! - [`nats`]: faults of the bus on NATS
 //!
@@ -33,6 +34,7 @@
 //! assert!(verdict.passes());
 //! ```
 
+pub mod delay;
 pub mod file;
 pub mod frame;
 pub mod nats;
@@ -109,5 +111,15 @@ pub const ALL: &[Entry] = &[
         name: file::recovery::NAME,
         about: file::recovery::ABOUT,
         run: file::recovery::run,
+    },
+    Entry {
+        name: delay::kill::NAME,
+        about: delay::kill::ABOUT,
+        run: delay::kill::run,
+    },
+    Entry {
+        name: delay::power::NAME,
+        about: delay::power::ABOUT,
+        run: delay::power::run,
     },
 ];

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use laneway_faults::frame::Run;
-use laneway_faults::{ALL, file, nats};
+use laneway_faults::{ALL, delay, file, nats};
 
 /// Breaks things by a seeded plan, and judges what came of it.
 #[derive(Debug, Parser)]
@@ -32,6 +32,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     let result = match arguments.peek().and_then(|first| first.to_str()) {
+        Some(delay::child::ARGUMENT) => delay::child::run(arguments),
         Some(file::child::ARGUMENT) => file::child::run(arguments),
         Some(nats::child::ARGUMENT) => nats::child::run(arguments),
         _ => run(Arguments::parse()),

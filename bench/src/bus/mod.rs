@@ -12,7 +12,7 @@ mod file;
 mod jetstream;
 pub(crate) mod load;
 pub(crate) mod memory;
-mod place;
+pub(crate) mod place;
 mod resident;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 /// A folder of its own, gone when dropped.
-pub(super) fn folder() -> Result<TempDir> {
+pub(crate) fn folder() -> Result<TempDir> {
     let parent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
     fs::create_dir_all(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
     let parent = parent.canonicalize()?;

@@ -17,7 +17,7 @@ pub mod kill;
 pub mod power;
 pub mod recovery;
 
-mod mount;
+pub(crate) mod mount;
 mod stage;
 
 use std::fs::File;

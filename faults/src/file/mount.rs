@@ -23,13 +23,13 @@ fcntl.ioctl(disk, 0x8004587d, struct.pack('I', 2))
 print(began)";
 
 /// Mounts that nobody else sees. They go with it.
-pub(super) struct Namespace {
+pub(crate) struct Namespace {
     holder: Child,
 }
 
 impl Namespace {
     /// A namespace, or why this machine has none.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
             "only root may mount file systems"
@@ -49,7 +49,7 @@ impl Namespace {
     }
 
     /// A command that sees the mounts.
-    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()))
@@ -59,7 +59,7 @@ impl Namespace {
     }
 
     /// Runs a command that sees the mounts; answers what it printed.
-    pub(super) fn run<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> Result<String> {
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> Result<String> {
         let output = shell::run(self.command(program).args(arguments), LIMIT)?;
         ensure!(
             output.status.success(),
@@ -79,7 +79,7 @@ impl Drop for Namespace {
 }
 
 /// An ext4 file system on a loop device.
-pub(super) struct Disk<'a> {
+pub(crate) struct Disk<'a> {
     namespace: &'a Namespace,
     image: PathBuf,
     device: String,
@@ -88,7 +88,7 @@ pub(super) struct Disk<'a> {
 
 impl<'a> Disk<'a> {
     /// Makes one of so many MiB, with its image in a folder.
-    pub(super) fn new(namespace: &'a Namespace, folder: &Path, mib: u64) -> Result<Self> {
+    pub(crate) fn new(namespace: &'a Namespace, folder: &Path, mib: u64) -> Result<Self> {
         let image = folder.join("disk.img");
         let mount_point = folder.join("mounted");
         let size = format!("{mib}M");
@@ -110,18 +110,18 @@ impl<'a> Disk<'a> {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.mount_point
     }
 
-    pub(super) fn mount(&self) -> Result<()> {
+    pub(crate) fn mount(&self) -> Result<()> {
         let arguments = [self.device.as_ref(), self.mount_point.as_os_str()];
         self.namespace.run("mount", &arguments)?;
         Ok(())
     }
 
     /// Lets go of the file system, as soon as nobody uses it.
-    pub(super) fn unmount(&self) -> Result<()> {
+    pub(crate) fn unmount(&self) -> Result<()> {
         let unmounted = || {
             let mut command = self.namespace.command("umount");
             command.arg(&self.mount_point).stderr(Stdio::null());
@@ -135,7 +135,7 @@ impl<'a> Disk<'a> {
     }
 
     /// From now on nothing reaches the disk. Answers when that began, in nanoseconds since 1970.
-    pub(super) fn cut_power(&self) -> Result<u64> {
+    pub(crate) fn cut_power(&self) -> Result<u64> {
         let arguments = [
             "-c".as_ref(),
             CUT_POWER.as_ref(),
@@ -146,7 +146,7 @@ impl<'a> Disk<'a> {
     }
 
     /// Repairs what can be repaired, as after a disk was copied to a new one.
-    pub(super) fn repair(&self) -> Result<()> {
+    pub(crate) fn repair(&self) -> Result<()> {
         let mut command = self.namespace.command("e2fsck");
         command.args(["-fy", &self.device]).stdout(Stdio::null());
         let status = shell::run(&mut command, LIMIT)?.status;

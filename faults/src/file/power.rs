@@ -119,7 +119,7 @@ fn is_told_by_the_dead(record: &Record, cuts: &[Range<u64>]) -> bool {
 }
 
 /// A verdict that says loudly that there is none.
-pub(super) fn skipped(run: &mut Run, error: &anyhow::Error) -> Verdict {
+pub(crate) fn skipped(run: &mut Run, error: &anyhow::Error) -> Verdict {
     let reason = format!("SKIPPED, nothing was broken: this machine does not allow it ({error:#})");
     run.note(&reason);
     Verdict::new().count("skipped", 1).detail(reason)

@@ -1,0 +1,91 @@
+//! What messages cost while they wait, and what can be done with them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use laneway_delay::{Error, Extend, Message};
+
+use super::rig::{Rig, TOPIC, after, next_week};
+use super::{EXTENDED, RESTART, WITHDRAWN};
+use crate::frame::Sample;
+use crate::machine::resident;
+
+/// How many are withdrawn and extended.
+const CHANGES: usize = 100_000;
+const CHANGES_AT_ONCE: usize = 1000;
+
+pub(super) async fn waiting(count: u64) -> Result<Sample> {
+    let mut rig = Rig::new().await?;
+    let before = resident()?;
+    let due = next_week();
+    // Only some ids are kept: they are not what is measured.
+    let step = count / CHANGES as u64;
+    let mut ids = Vec::with_capacity(CHANGES);
+    let parts = 100;
+    for _ in 0..parts {
+        let some = rig
+            .submit_all(count / parts, 4, move |number| {
+                due + Duration::from_millis(number)
+            })
+            .await?;
+        ids.extend(some.into_iter().step_by(usize::try_from(step)?));
+    }
+    ensure!(
+        rig.delays.counts()[TOPIC].scheduled == count,
+        "some are missing"
+    );
+    let grown = resident()?.saturating_sub(before);
+
+    let restarted = restart(&mut rig).await?;
+    let withdrawing = Instant::now();
+    for some in ids.chunks(CHANGES_AT_ONCE).step_by(2) {
+        all_done(rig.delays.withdraw_all(some.to_vec()).await)?;
+    }
+    let withdrawing = withdrawing.elapsed();
+    let extending = Instant::now();
+    for some in ids.chunks(CHANGES_AT_ONCE).skip(1).step_by(2) {
+        let extends = some
+            .iter()
+            .map(|id| (id.clone(), Extend::By(Duration::from_mins(1))));
+        all_done(rig.delays.extend_all(extends.collect()).await)?;
+    }
+    let extending = extending.elapsed();
+    rig.close().await?;
+    let rate = |elapsed: Duration| (ids.len() / 2) as f64 / elapsed.as_secs_f64();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rates"
+    )]
+    let rates = [withdrawing, extending].map(|elapsed| rate(elapsed) as u64);
+    Ok(Sample::bytes(grown as f64 / count as f64)
+        .count(RESTART, u64::try_from(restarted.as_millis())?)
+        .count(WITHDRAWN, rates[0])
+        .count(EXTENDED, rates[1]))
+}
+
+fn all_done(answers: Vec<Result<Message, Error>>) -> Result<()> {
+    for answer in answers {
+        answer?;
+    }
+    Ok(())
+}
+
+/// How long it takes from opening until something that is due has been delivered.
+async fn restart(rig: &mut Rig) -> Result<Duration> {
+    let (sent, mut received) = tokio::sync::mpsc::unbounded_channel();
+    rig.bus
+        .subscribe_envelope(TOPIC, move |_| {
+            sent.send(()).ok();
+            std::future::ready(Ok(()))
+        })
+        .await?;
+    // Due while nothing runs.
+    let due = after(Duration::from_millis(200));
+    rig.delays.submit_one(rig.message(0, due)).await?;
+    let started = Instant::now();
+    rig.reopen().await?;
+    let first = tokio::time::timeout(Duration::from_mins(1), received.recv());
+    first.await.context("nothing was delivered")?;
+    Ok(started.elapsed())
+}
