@@ -111,8 +111,8 @@ pub(super) async fn burst() -> Result<Sample> {
     let ids = ids.into_iter().map(|id| (id.to_string(), due));
     let (late, early, lost) = arrivals.lateness(ids);
     rig.close().await?;
-    let last = late.last().copied().unwrap_or_default();
-    Ok(Sample::rate(late.len(), last)
+    let until_all = late.last().copied().unwrap_or_default();
+    Ok(Sample::rate(late.len(), until_all)
         .count(EARLY, early)
         .count(LOST, lost))
 }
