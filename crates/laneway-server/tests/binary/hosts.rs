@@ -7,7 +7,7 @@ use crate::harness::{Server, wait_until};
 use crate::receiver::Receivers;
 use serde_json::{Value, json};
 
-fn message(id: String, url: &str, delay: u64) -> Value {
+fn message(id: &str, url: &str, delay: u64) -> Value {
     json!({
         "id": id, "topic": "t", "delay": delay, "target": { "callback": { "url": url } },
     })
@@ -22,12 +22,12 @@ fn one_stuck_host_of_ten_delays_nobody_else() {
     let url = format!("http://{}/", stuck.local_addr().expect("bound"));
     let receivers: Vec<Receivers> = (0..9).map(|_| Receivers::start("200 OK")).collect();
     let mut messages: Vec<Value> = (0..300)
-        .map(|number| message(format!("stuck-{number}"), &url, 0))
+        .map(|number| message(&format!("stuck-{number}"), &url, 0))
         .collect();
     for (host, receiver) in receivers.iter().enumerate() {
         for number in 0..20 {
             let id = format!("{host}-{number}");
-            messages.push(message(id, &receiver.url(), 500 + number * 20));
+            messages.push(message(&id, &receiver.url(), 500 + number * 20));
         }
     }
     let batch = server.send(
@@ -67,13 +67,13 @@ fn messages_of_a_host_that_is_down_are_put_off_and_arrive_when_it_is_back() {
     // These find out that it is down, and die of it.
     for number in 0..10 {
         let id = format!("scout-{number}");
-        server.submit(&message(id.clone(), &receiver.url(), 0));
+        server.submit(&message(&id, &receiver.url(), 0));
         server.wait_for_state(&id, "dead");
     }
     assert_eq!(server.figure("laneway_delay_open_circuits"), 1);
     receiver.pending();
     for number in 0..20 {
-        server.submit(&message(format!("patient-{number}"), &receiver.url(), 0));
+        server.submit(&message(&format!("patient-{number}"), &receiver.url(), 0));
     }
     wait_until("they were put off", || {
         server.figure("laneway_delay_callbacks_total{outcome=\"circuit_open\"}") >= 20
