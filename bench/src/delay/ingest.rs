@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 
-use super::rig::{Rig, TOPIC, next_week};
+use super::rig::{Rig, TOPIC, message, next_week};
 use crate::frame::Sample;
 
 const TASKS: u64 = 4;
@@ -34,7 +34,7 @@ pub(super) async fn singles(tasks: u64, time: Duration) -> Result<Sample> {
         submitting.spawn(async move {
             let mut count = 0;
             while started.elapsed() < time {
-                let submission = rig.message(task + count * tasks, due);
+                let submission = message(task + count * tasks, due);
                 rig.delays.submit_one(submission).await?;
                 count += 1;
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use laneway_delay::{Error, Extend, Message};
 
-use super::rig::{Rig, TOPIC, after, next_week};
+use super::rig::{Rig, TOPIC, after, message, next_week};
 use super::{EXTENDED, RESTART, WITHDRAWN};
 use crate::frame::Sample;
 use crate::machine::resident;
@@ -82,7 +82,7 @@ async fn restart(rig: &mut Rig) -> Result<Duration> {
         .await?;
     // Due while nothing runs.
     let due = after(Duration::from_millis(200));
-    rig.delays.submit_one(rig.message(0, due)).await?;
+    rig.delays.submit_one(message(0, due)).await?;
     let started = Instant::now();
     rig.reopen().await?;
     let first = tokio::time::timeout(Duration::from_mins(1), received.recv());

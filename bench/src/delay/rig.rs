@@ -24,7 +24,6 @@ pub(super) struct Rig {
     pub(super) bus: Bus,
     pub(super) delays: Delays,
     pub(super) folder: TempDir,
-    payload: Bytes,
 }
 
 impl Rig {
@@ -33,13 +32,10 @@ impl Rig {
         let folder = place::folder()?;
         let bus = Bus::open(&format!("file:{}", folder.path().join("bus").display())).await?;
         let delays = open(&bus, &folder).await?;
-        // A JSON text of the right size.
-        let payload = format!("\"{}\"", "x".repeat(PAYLOAD - 2)).into();
         Ok(Self {
             bus,
             delays,
             folder,
-            payload,
         })
     }
 
@@ -48,13 +44,6 @@ impl Rig {
         self.delays.close(Duration::from_secs(30)).await?;
         self.delays = open(&self.bus, &self.folder).await?;
         Ok(())
-    }
-
-    pub(super) fn message(&self, number: u64, due: Timestamp) -> Submission {
-        let target = Target::bus(TOPIC, format!("key-{}", number % KEYS), "Due");
-        Submission::new(TOPIC, When::At(due), target)
-            .payload(self.payload.clone())
-            .content_type("application/json")
     }
 
     /// Submits messages in batches, several at a time; answers their ids.
@@ -79,18 +68,13 @@ impl Rig {
         task: u64,
         due: impl Fn(u64) -> Timestamp + Copy + Send + 'static,
     ) -> Result<Vec<MessageId>> {
-        let (delays, payload) = (self.delays.clone(), self.payload.clone());
+        let delays = self.delays.clone();
         let task = tokio::spawn(async move {
             let mut ids = Vec::new();
             let mut first = task * BATCH;
             while first < count {
                 let numbers = first..(first + BATCH).min(count);
-                let batch = numbers.map(|number| {
-                    let target = Target::bus(TOPIC, format!("key-{}", number % KEYS), "Due");
-                    Submission::new(TOPIC, When::At(due(number)), target)
-                        .payload(payload.clone())
-                        .content_type("application/json")
-                });
+                let batch = numbers.map(|number| message(number, due(number)));
                 for answer in delays.submit(batch.collect()).await {
                     ids.push(answer?.id);
                 }
@@ -106,6 +90,19 @@ impl Rig {
         self.bus.close(Duration::from_secs(30)).await?;
         Ok(())
     }
+}
+
+/// A message whose payload begins with its number.
+pub(super) fn message(number: u64, due: Timestamp) -> Submission {
+    let target = Target::bus(TOPIC, format!("key-{}", number % KEYS), "Due");
+    Submission::new(TOPIC, When::At(due), target)
+        .payload(format!("\"{number:010}{:x<1$}\"", "", PAYLOAD - 12))
+        .content_type("application/json")
+}
+
+/// The number that a payload begins with.
+pub(super) fn number_of(payload: &Bytes) -> Option<usize> {
+    std::str::from_utf8(payload.get(1..11)?).ok()?.parse().ok()
 }
 
 async fn open(bus: &Bus, folder: &TempDir) -> Result<Delays> {

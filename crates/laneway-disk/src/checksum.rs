@@ -17,6 +17,15 @@ pub fn sealed(key: &[u8], value: &[u8], identity: u64) -> Vec<u8> {
     bytes
 }
 
+/// The same for a value that is written in place: `put` appends it.
+pub fn seal(into: &mut Vec<u8>, key: &[u8], identity: u64, put: impl FnOnce(&mut Vec<u8>)) {
+    let at = into.len();
+    into.extend_from_slice(&[0; 4]);
+    put(into);
+    let checksum = of_row(key, &into[at + 4..], identity);
+    into[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
 /// The value behind its checksum, if that matches.
 #[must_use]
 pub fn unsealed<'a>(key: &[u8], bytes: &'a [u8], identity: u64) -> Option<&'a [u8]> {
@@ -69,6 +78,9 @@ mod tests {
         fn a_value_is_bound_to_its_key(key: Vec<u8>, value: Vec<u8>, other: Vec<u8>, identity: u64) {
             let bytes = sealed(&key, &value, identity);
             prop_assert_eq!(unsealed(&key, &bytes, identity), Some(&value[..]));
+            let mut in_place = Vec::new();
+            seal(&mut in_place, &key, identity, |into| into.extend_from_slice(&value));
+            prop_assert_eq!(&in_place, &bytes);
             if other != key {
                 prop_assert_eq!(unsealed(&other, &bytes, identity), None);
             }

@@ -32,7 +32,7 @@ mod error;
 pub mod journals;
 pub mod varint;
 
-pub use checksum::{checksum, numbers, read_numbers, sealed, unsealed};
+pub use checksum::{checksum, numbers, read_numbers, seal, sealed, unsealed};
 pub use database::{CommitError, Database};
 pub use directory::{Directory, Seal};
 pub use disk::{Disk, RealDisk, Space};

@@ -1,11 +1,14 @@
 //! What changes make of the tables: a commit in the making.
 //!
 //! Rows are gathered here first. A later change of the same batch finds what an earlier one made, and
-//! each key is written once.
+//! each key is written once. Two kinds of rows go straight into the batch, since nobody in it can ask for
+//! them: those of a new message that nobody else can name yet, and those of settlements, which come last.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use fjall::OwnedWriteBatch;
+use foldhash::{HashMap, HashMapExt};
 use laneway_disk::{numbers, sealed};
 
 use super::claims::Note;
@@ -23,8 +26,8 @@ pub(super) struct Batch<'a> {
     shared: &'a Shared,
     tables: &'a Tables,
     rows: HashMap<(Table, Vec<u8>), Option<Vec<u8>>>,
-    /// Sealed rows of new messages: nobody but the writer needs them before they are written.
-    fresh: Vec<(Table, Vec<u8>, Vec<u8>)>,
+    /// Rows on their way.
+    writes: OwnedWriteBatch,
     pub(super) bytes: usize,
     pub(super) floor: Place,
     /// The first place that is taken.
@@ -56,7 +59,7 @@ impl<'a> Batch<'a> {
             shared,
             tables,
             rows: HashMap::new(),
-            fresh: Vec::new(),
+            writes: tables.database.batch(),
             bytes: 0,
             floor,
             lowest: Place::at(Timestamp::MAX),
@@ -128,10 +131,9 @@ impl<'a> Batch<'a> {
             self.put_sealed(Table::Line, &keys::place(entry.waiting.place), &entry.row);
         } else {
             self.bytes += id_key.len() + entry.location.len() + entry.row.len() + 16;
-            let place = keys::place(entry.waiting.place).to_vec();
-            self.fresh.push((Table::Line, place, entry.row));
-            self.fresh
-                .push((Table::Ids, id_key.to_vec(), entry.location));
+            let place = keys::place(entry.waiting.place);
+            self.writes.insert(&self.tables.line, &place[..], entry.row);
+            self.writes.insert(&self.tables.ids, id_key, entry.location);
         }
         if let Some(key) = entry.key {
             self.put(Table::Keys, &keys::used(&key.key), Some(key.used.encode()));
@@ -191,7 +193,7 @@ impl<'a> Batch<'a> {
             match self.shared.claims.begin_change(location.place) {
                 Note::Changing => self.changing.push(location.place),
                 Note::Firing(firing) => {
-                    return change_firing(std::sync::Arc::unwrap_or_clone(firing), now, what);
+                    return change_firing(Arc::unwrap_or_clone(firing), now, what);
                 }
             }
         }
@@ -215,12 +217,12 @@ impl<'a> Batch<'a> {
         match what {
             Asked::Extend(extend) => {
                 let message = change::extended(message, now, extend)?;
-                self.move_to(&message, location, true);
+                self.move_to(&message, location);
                 Ok(message)
             }
             Asked::Withdraw => {
                 let message = change::withdrawn(message, now)?;
-                self.move_to(&message, location, true);
+                self.move_to(&message, location);
                 Ok(message)
             }
             Asked::Replay => {
@@ -228,13 +230,13 @@ impl<'a> Batch<'a> {
                 let message = change::replayed(message, now)?;
                 self.remove(&dead, &message.topic, location);
                 let next = &self.shared.next_serial;
-                let serial = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let serial = next.fetch_add(1, Ordering::Relaxed);
                 let new = Location {
                     state: StateName::Scheduled,
                     place: Place { at: now, serial },
                     print: location.print,
                 };
-                self.enter(&message, new, true);
+                self.enter(&message, new);
                 Ok(message)
             }
             Asked::Purge => {
@@ -247,27 +249,18 @@ impl<'a> Batch<'a> {
     }
 
     /// Puts a message that has changed where it belongs now.
-    fn move_to(&mut self, message: &Message, from: Location, when_durable: bool) {
+    fn move_to(&mut self, message: &Message, from: Location) {
         let (table, key) = row_of(from);
         self.put(table, &key, None);
         self.count(&message.topic, from.state, -1);
-        let serial = from.place.serial;
-        let waiting = change::waiting(message, serial).map(|waiting| waiting.place);
-        let ended = || change::ended(message).map(|at| Place { at, serial });
-        if let Some(place) = waiting.or_else(ended) {
-            let to = Location {
-                state: message.record.state().into(),
-                place,
-                print: from.print,
-            };
-            self.enter(message, to, when_durable);
-        }
+        let to = moved(message, from.place.serial, from.print);
+        self.enter(message, to);
     }
 
-    fn enter(&mut self, message: &Message, to: Location, when_durable: bool) {
-        self.must_sync |= when_durable;
+    fn enter(&mut self, message: &Message, to: Location) {
+        self.must_sync = true;
         let (table, key) = row_of(to);
-        self.put(table, &key, Some(codec::encode(message)));
+        self.put(table, &key, Some(codec::encode(message, to.print)));
         self.put(
             Table::Ids,
             message.id.as_str().as_bytes(),
@@ -275,7 +268,7 @@ impl<'a> Batch<'a> {
         );
         self.count(&message.topic, to.state, 1);
         if let Some(waiting) = change::waiting(message, to.place.serial) {
-            self.take_place(waiting, when_durable);
+            self.take_place(waiting, true);
         }
     }
 
@@ -286,25 +279,47 @@ impl<'a> Batch<'a> {
         self.count(topic, location.state, -1);
     }
 
+    /// Ends a claim. Only after everything else: nobody in this batch may ask for the message then.
     pub(super) fn settle(&mut self, settlement: Settlement) -> Result<(), Error> {
         let Settlement {
             claim,
             now,
             outcome,
         } = settlement;
-        let held = self.shared.claims.message(claim.place);
+        let from = claim.place;
         let version = claim.message.record.version();
-        if held.is_none_or(|held| held.record.version() != version) {
+        let held = self.shared.claims.firing(from);
+        let Some(held) = held.filter(|held| held.message.record.version() == version) else {
             return Ok(());
-        }
-        self.ending.push(claim.place);
-        let message = std::sync::Arc::unwrap_or_clone(claim.message);
+        };
+        let print = held.print;
+        drop(held);
+        self.ending.push(from);
+        let message = Arc::unwrap_or_clone(claim.message);
         let Some(message) = change::settled(message, now, outcome)? else {
             return Ok(());
         };
-        let location = self.location(&message.id)?;
-        let location = location.ok_or_else(|| Error::NotFound(message.id.clone()))?;
-        self.move_to(&message, location, false);
+        self.writes
+            .remove(&self.tables.line, &keys::place(from)[..]);
+        self.count(&message.topic, StateName::Scheduled, -1);
+        let to = moved(&message, from.serial, print);
+        let identity = self.shared.identity;
+        let (tables, writes) = (self.tables, &mut self.writes);
+        let mut put = |table: &fjall::Keyspace, key: &[u8]| {
+            let row = codec::sealed(key, &message, print, identity);
+            self.bytes += row.len();
+            writes.insert(table, key, row);
+        };
+        match to.state {
+            StateName::Scheduled | StateName::Firing => put(&tables.line, &keys::place(to.place)),
+            state => put(&tables.ended, &keys::ended(state, to.place)),
+        }
+        let id = message.id.as_str().as_bytes();
+        writes.insert(&tables.ids, id, to.sealed(id, identity));
+        self.count(&message.topic, to.state, 1);
+        if let Some(waiting) = change::waiting(&message, from.serial) {
+            self.take_place(waiting, false);
+        }
         Ok(())
     }
 
@@ -392,7 +407,7 @@ impl<'a> Batch<'a> {
 
     /// Whether there is anything to write.
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.fresh.is_empty()
+        self.rows.is_empty() && self.writes.is_empty()
     }
 
     /// Hands it to the system, as a whole or not at all. `commit`: its number, if it is to be synced.
@@ -403,10 +418,7 @@ impl<'a> Batch<'a> {
     ) -> (Written, fjall::Result<()>) {
         if let Some(commit) = commit {
             self.put(Table::Meta, keys::COMMIT, Some(numbers([commit, 0])));
-            let next = self
-                .shared
-                .next_serial
-                .load(std::sync::atomic::Ordering::Relaxed);
+            let next = self.shared.next_serial.load(Ordering::Relaxed);
             self.put(Table::Meta, keys::NEXT_SERIAL, Some(numbers([next, 0])));
         }
         if self.floor != known_floor {
@@ -423,12 +435,20 @@ impl<'a> Batch<'a> {
                 ];
                 numbers(counts)
             });
-            match self.rows.entry((Table::Meta, keys::topic(topic))) {
-                Slot::Occupied(mut slot) => drop(slot.insert(row)),
-                Slot::Vacant(slot) => drop(slot.insert(row)),
+            self.rows.insert((Table::Meta, keys::topic(topic)), row);
+        }
+        let identity = self.shared.identity;
+        for ((table, key), row) in self.rows {
+            let keyspace = self.tables.table(table);
+            match row {
+                Some(row) => {
+                    let row = sealed(&key, &row, identity);
+                    self.writes.insert(keyspace, key, row);
+                }
+                None => self.writes.remove(keyspace, key),
             }
         }
-        let result = self.commit_rows();
+        let result = commit_all(self.tables, self.writes);
         let written = Written {
             floor: self.floor,
             counts: self.counts,
@@ -439,27 +459,26 @@ impl<'a> Batch<'a> {
         };
         (written, result)
     }
+}
 
-    fn commit_rows(&mut self) -> fjall::Result<()> {
-        let mut batch = self.tables.database.batch();
-        for table in Table::ALL {
-            self.tables.database.throttle(self.tables.table(table))?;
-        }
-        for (table, key, row) in self.fresh.drain(..) {
-            batch.insert(self.tables.table(table), key, row);
-        }
-        let identity = self.shared.identity;
-        for ((table, key), row) in self.rows.drain() {
-            let keyspace = self.tables.table(table);
-            match row {
-                Some(row) => {
-                    let row = sealed(&key, &row, identity);
-                    batch.insert(keyspace, key, row);
-                }
-                None => batch.remove(keyspace, key),
-            }
-        }
-        batch.commit()
+fn commit_all(tables: &Tables, writes: OwnedWriteBatch) -> fjall::Result<()> {
+    for table in Table::ALL {
+        tables.database.throttle(tables.table(table))?;
+    }
+    writes.commit()
+}
+
+/// Where a message belongs now.
+fn moved(message: &Message, serial: u64, print: u64) -> Location {
+    let waiting = change::waiting(message, serial).map(|waiting| waiting.place);
+    let ended = || change::ended(message).map(|at| Place { at, serial });
+    // What fires stands where it is due; it is never stored.
+    let at = message.record.due();
+    let place = waiting.or_else(ended).unwrap_or(Place { at, serial });
+    Location {
+        state: message.record.state().into(),
+        place,
+        print,
     }
 }
 

@@ -10,8 +10,9 @@
 //! Whoever finds the other gives way. A change that gives up in the end may have turned a claim away:
 //! it has the message stand in line again.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use foldhash::{HashMap, HashSet};
 
 use crate::Message;
 use crate::store::Place;
@@ -27,8 +28,16 @@ pub(super) struct Claims {
 struct Notes {
     /// By where they stood: entries of places that a message has left are claimed in vain, and must
     /// not be in the way of the one that counts. `None` while the row is being read.
-    firing: HashMap<Place, Option<Arc<Message>>>,
+    firing: HashMap<Place, Option<Firing>>,
     changing: HashSet<Place>,
+}
+
+/// A message that is firing.
+#[derive(Clone)]
+pub(super) struct Firing {
+    pub(super) message: Arc<Message>,
+    /// What was submitted, as a number.
+    pub(super) print: u64,
 }
 
 /// What is known of a message.
@@ -58,7 +67,7 @@ impl Claims {
     }
 
     /// The rows were read: the messages fire.
-    pub(super) fn fire(&self, messages: impl Iterator<Item = (Place, Arc<Message>)>) {
+    pub(super) fn fire(&self, messages: impl Iterator<Item = (Place, Firing)>) {
         let mut notes = self.notes();
         for (place, message) in messages {
             notes.firing.insert(place, Some(message));
@@ -81,7 +90,7 @@ impl Claims {
         let mut notes = self.notes();
         loop {
             match notes.firing.get(&place) {
-                Some(Some(firing)) => return Note::Firing(firing.clone()),
+                Some(Some(firing)) => return Note::Firing(firing.message.clone()),
                 Some(None) => {
                     let waited = self.read.wait(notes);
                     notes = waited.unwrap_or_else(PoisonError::into_inner);
@@ -104,6 +113,11 @@ impl Claims {
 
     /// The message that is firing, and stood here.
     pub(super) fn message(&self, place: Place) -> Option<Arc<Message>> {
+        self.firing(place).map(|firing| firing.message)
+    }
+
+    /// The same, with what was submitted.
+    pub(super) fn firing(&self, place: Place) -> Option<Firing> {
         self.notes().firing.get(&place)?.clone()
     }
 
@@ -114,7 +128,9 @@ impl Claims {
 
     /// All that is firing.
     pub(super) fn messages(&self) -> Vec<Arc<Message>> {
-        self.notes().firing.values().flatten().cloned().collect()
+        let notes = self.notes();
+        let firing = notes.firing.values().flatten();
+        firing.map(|firing| firing.message.clone()).collect()
     }
 
     /// All that is firing, with where it stood.
@@ -122,7 +138,7 @@ impl Claims {
         let notes = self.notes();
         let firing = notes.firing.iter();
         firing
-            .filter_map(|(place, message)| Some((*place, message.clone()?)))
+            .filter_map(|(place, firing)| Some((*place, firing.as_ref()?.message.clone())))
             .collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Messages as bytes.
 //!
 //! ```text
-//! route:u32le version due attempts failures state accepted id topic content_type target retry
+//! route:u32le print:u64le version due attempts failures state accepted id topic content_type target retry
 //! metadata history payload                    numbers are varints, texts are behind their length
 //! ```
 //!
@@ -16,42 +16,57 @@ use crate::{
     Schedule, State, StateName, Target, Timestamp, Version,
 };
 
-pub(super) fn encode(message: &Message) -> Vec<u8> {
+/// A message, and what was submitted as a number.
+pub(super) fn encode(message: &Message, print: u64) -> Vec<u8> {
     let mut into = Vec::with_capacity(192 + message.payload.len());
+    put_message(&mut into, message, print);
+    into
+}
+
+/// The same behind a checksum, in one piece.
+pub(super) fn sealed(key: &[u8], message: &Message, print: u64, identity: u64) -> Vec<u8> {
+    let mut into = Vec::with_capacity(192 + message.payload.len());
+    laneway_disk::seal(&mut into, key, identity, |into| {
+        put_message(into, message, print);
+    });
+    into
+}
+
+fn put_message(into: &mut Vec<u8>, message: &Message, print: u64) {
     into.extend_from_slice(&Route::of(&message.target).as_u32().to_le_bytes());
+    into.extend_from_slice(&print.to_le_bytes());
     let record = &message.record;
-    put(&mut into, record.version().as_u64());
-    put(&mut into, record.due().as_millis());
-    put(&mut into, u64::from(record.attempts()));
-    put(&mut into, u64::from(record.failures()));
-    put_state(&mut into, record.state());
-    put(&mut into, message.accepted.as_millis());
-    put_bytes(&mut into, message.id.as_str().as_bytes());
-    put_bytes(&mut into, message.topic.as_bytes());
-    put_option(&mut into, message.content_type.as_deref());
-    put_target(&mut into, &message.target);
+    put(into, record.version().as_u64());
+    put(into, record.due().as_millis());
+    put(into, u64::from(record.attempts()));
+    put(into, u64::from(record.failures()));
+    put_state(into, record.state());
+    put(into, message.accepted.as_millis());
+    put_bytes(into, message.id.as_str().as_bytes());
+    put_bytes(into, message.topic.as_bytes());
+    put_option(into, message.content_type.as_deref());
+    put_target(into, &message.target);
     match &message.retry {
         None => into.push(0),
         Some(schedule) => {
             into.push(1);
-            put(&mut into, schedule.waits().len() as u64);
+            put(into, schedule.waits().len() as u64);
             for wait in schedule.waits() {
-                put(&mut into, wait.as_secs());
-                put(&mut into, u64::from(wait.subsec_nanos()));
+                put(into, wait.as_secs());
+                put(into, u64::from(wait.subsec_nanos()));
             }
         }
     }
-    put(&mut into, message.metadata.len() as u64);
+    put(into, message.metadata.len() as u64);
     for (name, value) in &message.metadata {
-        put_bytes(&mut into, name.as_bytes());
-        put_bytes(&mut into, value.as_bytes());
+        put_bytes(into, name.as_bytes());
+        put_bytes(into, value.as_bytes());
     }
-    put(&mut into, message.history.len() as u64);
+    put(into, message.history.len() as u64);
     for event in &message.history {
-        put_event(&mut into, event);
+        put_event(into, event);
     }
-    put_bytes(&mut into, &message.payload);
-    into
+    put_bytes(into, &message.payload);
 }
 
 fn put_option(into: &mut Vec<u8>, text: Option<&str>) {
@@ -136,14 +151,21 @@ fn put_event(into: &mut Vec<u8>, event: &Event) {
 pub(super) fn decode_head(bytes: &[u8]) -> Result<(Route, Version), Broken> {
     let mut reader = Reader::new(bytes);
     let route = Route::from_u32(u32::from_le_bytes(reader.array()?));
+    let _print: [u8; 8] = reader.array()?;
     let version = Version::from_u64(reader.number()?);
     Ok((route, version))
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Message, Broken> {
+    decode_with_print(bytes).map(|(message, _)| message)
+}
+
+/// A message, and what was submitted as a number.
+pub(super) fn decode_with_print(bytes: &[u8]) -> Result<(Message, u64), Broken> {
     let mut reader = Reader::new(bytes);
     let from = &mut reader;
     from.take(4)?;
+    let print = u64::from_le_bytes(from.array()?);
     let version = Version::from_u64(from.number()?);
     let due = moment(from)?;
     let (attempts, failures) = (from.number_as()?, from.number_as()?);
@@ -163,7 +185,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Message, Broken> {
         payload: Bytes::copy_from_slice(from.bytes()?),
     };
     reader.finish()?;
-    Ok(message)
+    Ok((message, print))
 }
 
 fn broken(reader: &Reader<'_>) -> Broken {
@@ -310,10 +332,21 @@ pub(super) struct Location {
 impl Location {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut into = Vec::with_capacity(25);
+        self.put(&mut into);
+        into
+    }
+
+    /// The same behind a checksum.
+    pub(super) fn sealed(&self, key: &[u8], identity: u64) -> Vec<u8> {
+        let mut into = Vec::with_capacity(29);
+        laneway_disk::seal(&mut into, key, identity, |into| self.put(into));
+        into
+    }
+
+    fn put(&self, into: &mut Vec<u8>) {
         into.push(super::keys::tag(self.state));
         into.extend_from_slice(&super::keys::place(self.place));
         into.extend_from_slice(&self.print.to_le_bytes());
-        into
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fjall::Readable;
 
 use super::batch::row_of;
+use super::claims::Firing;
 use super::codec::{self, Location};
 use super::tables::{Table, Tables, damaged, failed, opened};
 use super::{Shared, keys};
@@ -16,6 +17,9 @@ const SCAN_FROM: usize = 32;
 
 /// How many rows are looked at for one page.
 const LOOK_AT_MOST: usize = 50_000;
+
+/// A message, with what was submitted as a number; `None` if it is not there.
+type Row = Option<(Message, u64)>;
 
 impl Shared {
     pub(super) fn claim(&self, waiting: &[Waiting], now: Timestamp) -> Result<Vec<Claim>, Error> {
@@ -32,8 +36,9 @@ impl Shared {
             self.claims.end(noted.iter().map(|waiting| waiting.place));
         };
         let rows = rows.inspect_err(|_| release())?;
-        let claim = |(waiting, row): (&Waiting, Option<Message>)| {
-            row.and_then(|message| change::claimed(message, waiting, now))
+        let claim = |(waiting, row): (&Waiting, Row)| {
+            let (message, print) = row?;
+            Some((change::claimed(message, waiting, now)?, print))
         };
         let claims: Vec<_> = noted.iter().zip(rows).map(claim).collect();
         let stale = noted
@@ -42,16 +47,20 @@ impl Shared {
             .filter(|(_, claim)| claim.is_none())
             .map(|(waiting, _)| waiting.place);
         self.claims.end(stale);
-        let claims: Vec<Claim> = claims.into_iter().flatten().collect();
-        let firing = claims
-            .iter()
-            .map(|claim| (claim.place, claim.message.clone()));
+        let firing = claims.iter().flatten().map(|(claim, print)| {
+            let (message, print) = (claim.message.clone(), *print);
+            (claim.place, Firing { message, print })
+        });
         self.claims.fire(firing);
-        Ok(claims)
+        Ok(claims
+            .into_iter()
+            .flatten()
+            .map(|(claim, _)| claim)
+            .collect())
     }
 
     /// The messages that stand at these places, if they do.
-    fn rows(&self, tables: &Tables, waiting: &[Waiting]) -> Result<Vec<Option<Message>>, Error> {
+    fn rows(&self, tables: &Tables, waiting: &[Waiting]) -> Result<Vec<Row>, Error> {
         if waiting.len() >= SCAN_FROM
             && waiting.is_sorted_by_key(|waiting| waiting.place)
             && let Some(rows) = self.rows_between(tables, waiting)?
@@ -61,7 +70,7 @@ impl Shared {
         let row = |waiting: &Waiting| {
             let key = keys::place(waiting.place);
             let row = tables.get(Table::Line, &key, self.identity)?;
-            row.map(|row| codec::decode(&row).map_err(|_| damaged(Table::Line, &key)))
+            row.map(|row| codec::decode_with_print(&row).map_err(|_| damaged(Table::Line, &key)))
                 .transpose()
         };
         waiting.iter().map(row).collect()
@@ -72,7 +81,7 @@ impl Shared {
         &self,
         tables: &Tables,
         waiting: &[Waiting],
-    ) -> Result<Option<Vec<Option<Message>>>, Error> {
+    ) -> Result<Option<Vec<Row>>, Error> {
         let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else {
             return Ok(None);
         };
@@ -94,7 +103,8 @@ impl Shared {
                 .is_some_and(|waiting| waiting.place == place)
             {
                 let row = opened(Table::Line, &key, &row, self.identity)?;
-                let message = codec::decode(row).map_err(|_| damaged(Table::Line, &key))?;
+                let message =
+                    codec::decode_with_print(row).map_err(|_| damaged(Table::Line, &key))?;
                 found[at] = Some(message);
                 at += 1;
             } else {

@@ -1,6 +1,5 @@
 //! What the writer is asked for.
 
-use laneway_disk::sealed;
 use tokio::sync::oneshot;
 
 use super::codec::{self, KeyUse, Location};
@@ -79,8 +78,8 @@ impl Entry {
             due,
             print,
             key,
-            row: sealed(&row_key, &codec::encode(&message), identity),
-            location: sealed(id.as_str().as_bytes(), &location.encode(), identity),
+            row: codec::sealed(&row_key, &message, print, identity),
+            location: location.sealed(id.as_str().as_bytes(), identity),
             topic: message.topic,
             waiting,
             id,

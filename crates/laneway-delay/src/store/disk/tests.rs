@@ -1,8 +1,15 @@
-//! What only this store has: crashes, damage, disks that fail.
+//! What only this store has: damage, and disks that fail or are full.
 
+use std::fs::File;
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+use laneway_disk::Space;
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::Asked;
+use crate::{Submission, Target, When};
 
 proptest! {
     #[test]
@@ -13,4 +20,145 @@ proptest! {
         let _ = codec::KeyUse::decode(&bytes);
         let _ = keys::read_used_at(&bytes);
     }
+}
+
+/// A disk that does what a test says.
+#[derive(Clone, Default)]
+struct TestDisk {
+    fails: Arc<AtomicBool>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Disk for TestDisk {
+    fn sync(&self, journal: &File) -> io::Result<()> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(io::Error::from(io::ErrorKind::Other));
+        }
+        journal.sync_data()
+    }
+
+    fn space(&self, _: &Path) -> io::Result<Space> {
+        let free = if self.is_full.load(Ordering::SeqCst) {
+            0
+        } else {
+            1 << 40
+        };
+        Ok(Space {
+            free,
+            total: 1 << 40,
+        })
+    }
+}
+
+fn draft(id: &str) -> Draft {
+    let at = Timestamp::from_millis;
+    let target = Target::callback("http://localhost/");
+    let submission = Submission::new("t", When::At(at(10)), target);
+    Draft {
+        submission: submission.id(MessageId::new(id).unwrap()),
+        due: at(10),
+        now: at(0),
+    }
+}
+
+async fn submit(store: &DiskStore, id: &str) -> Result<Accepted, Error> {
+    store.submit(vec![draft(id)]).await.remove(0)
+}
+
+async fn withdraw(store: &DiskStore, id: &str) -> Result<Message, Error> {
+    let change = Change {
+        id: MessageId::new(id).unwrap(),
+        now: Timestamp::from_millis(5),
+        what: Asked::Withdraw,
+    };
+    store.change(vec![change]).await.remove(0)
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_told_until_it_is_opened_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::default();
+    let store = DiskStore::open_on(folder.path(), Box::new(disk.clone())).await;
+    let store = store.unwrap();
+    submit(&store, "a").await.unwrap();
+    disk.fails.store(true, Ordering::SeqCst);
+    assert!(matches!(submit(&store, "b").await, Err(Error::Failed(_))));
+    disk.fails.store(false, Ordering::SeqCst);
+    assert!(matches!(submit(&store, "c").await, Err(Error::Failed(_))));
+    assert!(matches!(withdraw(&store, "a").await, Err(Error::Failed(_))));
+    assert!(matches!(store.health(), Err(Error::Failed(_))));
+    assert!(matches!(store.close().await, Err(Error::Failed(_))));
+    let store = DiskStore::open(folder.path()).await.unwrap();
+    withdraw(&store, "a").await.unwrap();
+    let c = MessageId::new("c").unwrap();
+    assert_eq!(store.get(&c).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_nothing_new_and_still_lets_withdraw() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::default();
+    let store = DiskStore::open_on(folder.path(), Box::new(disk.clone())).await;
+    let store = store.unwrap();
+    submit(&store, "a").await.unwrap();
+    disk.is_full.store(true, Ordering::SeqCst);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut number = 0;
+    // It is looked for room now and then.
+    while submit(&store, &format!("b{number}")).await.is_ok() {
+        assert!(std::time::Instant::now() < deadline, "it is not noticed");
+        number += 1;
+    }
+    assert!(matches!(
+        submit(&store, "c").await,
+        Err(Error::DiskFull { .. })
+    ));
+    withdraw(&store, "a").await.unwrap();
+    disk.is_full.store(false, Ordering::SeqCst);
+    while submit(&store, "d").await.is_err() {
+        assert!(std::time::Instant::now() < deadline, "it is not noticed");
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_a_row_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path()).await.unwrap();
+    submit(&store, "a").await.unwrap();
+    {
+        let guard = store.shared.tables();
+        let tables = guard.as_ref().unwrap();
+        let key = keys::place(Place {
+            at: Timestamp::from_millis(10),
+            serial: 0,
+        });
+        let mut row = tables.line.get(key).unwrap().unwrap().to_vec();
+        row[20] ^= 1;
+        tables.line.insert(key, row).unwrap();
+    }
+    let a = MessageId::new("a").unwrap();
+    let error = store.get(&a).await.unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    let scanned = store
+        .scan(Place::FIRST, Place::at(Timestamp::MAX), 10)
+        .await;
+    assert!(matches!(scanned, Err(Error::Damaged { .. })));
+    let withdrawn = withdraw(&store, "a").await;
+    assert!(matches!(withdrawn, Err(Error::Damaged { .. })));
+}
+
+#[tokio::test]
+async fn a_lost_tail_of_the_journal_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path()).await.unwrap();
+    submit(&store, "a").await.unwrap();
+    submit(&store, "b").await.unwrap();
+    store.close().await.unwrap();
+    // An orderly close has noted how many commits there were.
+    let journal = folder.path().join("log").join("0.jnl");
+    let file = File::options().write(true).open(&journal).unwrap();
+    file.set_len(file.metadata().unwrap().len().min(300))
+        .unwrap();
+    let error = DiskStore::open(folder.path()).await.unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
 }

@@ -24,6 +24,9 @@ use crate::{Accepted, Error, Message};
 /// More than this in one batch would only add latency.
 const BATCH_BYTES: usize = 4 << 20;
 
+/// What a settlement comes to in the journal, about.
+const SETTLEMENT_BYTES: usize = 400;
+
 /// How often the floor of the line is looked at.
 const RAISE_FLOOR_EVERY: Duration = Duration::from_secs(1);
 
@@ -164,6 +167,8 @@ impl Writer {
         let floor = self.floor.take(shared.line.get(), known_floor);
         let mut batch = Batch::new(&shared, tables, floor);
         let (mut answers, mut close) = (Vec::new(), None);
+        // They come last, see `Batch`. Whoever asks for a change meanwhile finds the message firing.
+        let mut settlements = Vec::new();
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
@@ -171,13 +176,22 @@ impl Writer {
                     close = Some(ack);
                     break;
                 }
-                request => answers.push(self.add(&mut batch, request)),
+                Request::Settle(some, ack) => {
+                    batch.bytes += some.len() * SETTLEMENT_BYTES;
+                    settlements.push((some, ack));
+                }
+                request => answers.extend(self.add(&mut batch, request)),
             }
             next = if batch.bytes < BATCH_BYTES {
                 self.queue.try_recv().ok()
             } else {
                 None
             };
+        }
+        for (some, ack) in settlements {
+            let mut some = some.into_iter();
+            let answer = some.try_for_each(|settlement| batch.settle(settlement));
+            answers.push(Answer::Settled(answer, ack));
         }
         let trouble = shared.contents().trouble.clone();
         if let Some(trouble) = trouble {
@@ -226,8 +240,8 @@ impl Writer {
         close
     }
 
-    fn add(&mut self, batch: &mut Batch<'_>, request: Request) -> Answer {
-        match request {
+    fn add(&mut self, batch: &mut Batch<'_>, request: Request) -> Option<Answer> {
+        let answer = match request {
             Request::Submit(entries, ack) => {
                 let answers = if self.is_short_of_room() {
                     let directory = self.shared.path.display().to_string();
@@ -243,18 +257,15 @@ impl Writer {
                 let answers = changes.map(|change| batch.change(change)).collect();
                 Answer::Changed(answers, ack)
             }
-            Request::Settle(settlements, ack) => {
-                let mut settlements = settlements.into_iter();
-                let answer = settlements.try_for_each(|settlement| batch.settle(settlement));
-                Answer::Settled(answer, ack)
-            }
             Request::Forget {
                 keys_before,
                 ended_before,
                 ack,
             } => Answer::Forgotten(batch.forget(keys_before, ended_before), ack),
-            Request::Close(_) => unreachable!("a batch ends there"),
-        }
+            // They are not added one by one.
+            Request::Settle(..) | Request::Close(_) => return None,
+        };
+        Some(answer)
     }
 
     /// The rows are changed: whoever looks at them from now on sees so.
