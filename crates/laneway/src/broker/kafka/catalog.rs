@@ -120,9 +120,14 @@ impl Catalog {
 
     /// An entry as it is now.
     pub(super) async fn read(&self, entry: &str) -> Result<Option<Value>, KafkaError> {
-        let current = self.current(entry).await?;
-        let value = current.map(|current| current.value);
-        Ok(value.filter(|value| !value.is_null()))
+        self.read_on().await?;
+        Ok(self.known(entry))
+    }
+
+    /// An entry as it was when the log was last read.
+    pub(super) fn known(&self, entry: &str) -> Option<Value> {
+        let value = self.current(entry).map(|current| current.value);
+        value.filter(|value| !value.is_null())
     }
 
     /// All entries whose names begin so.
@@ -138,14 +143,15 @@ impl Catalog {
     }
 
     /// Changes an entry to what is made of it as it is, unless that is nothing. Answers whether it was
-    /// changed.
+    /// changed. Begins with the entry as it was last read: if that is not how it is, the change does not
+    /// count and is made anew.
     pub(super) async fn change(
         &self,
         entry: &str,
         make: impl Fn(Option<&Value>) -> Option<Value>,
     ) -> Result<bool, KafkaError> {
         for _ in 0..TRIES {
-            let before = self.current(entry).await?;
+            let before = self.current(entry);
             let value = before.as_ref().map(|before| &before.value);
             let Some(value) = make(value.filter(|value| !value.is_null())) else {
                 return Ok(false);
@@ -193,9 +199,8 @@ impl Catalog {
         drop(self.producer.send_result(record));
     }
 
-    async fn current(&self, entry: &str) -> Result<Option<Current>, KafkaError> {
-        self.read_on().await?;
-        Ok(lock(&self.log).entries.0.get(entry).cloned())
+    fn current(&self, entry: &str) -> Option<Current> {
+        lock(&self.log).entries.0.get(entry).cloned()
     }
 
     /// Reads to the end that the log has now.

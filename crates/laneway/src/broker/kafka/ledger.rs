@@ -125,8 +125,7 @@ impl Server {
         if group.starts_with(OF_BUS) {
             let (name, born) = self.birth(topic).await?;
             let entry = settled_entry(&name, partition, group);
-            let read = self.catalog.read(&entry).await;
-            let value = read.map_err(|error| self.failed("reading the catalog", error))?;
+            let value = self.catalog.known(&entry);
             return Ok(value.and_then(|value| Settled::read(&value, born)));
         }
         let place = self.place_now(topic).await?;

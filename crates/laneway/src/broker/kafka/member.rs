@@ -27,7 +27,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::claim::{Fetched, Holding, PartitionClaim};
-use super::client;
+use super::client::{self, ANSWER_WITHIN};
 use super::commits::{Commits, Session};
 use super::consumer::{Change, Client, Consumer};
 use super::ledger::{committed, edges, list};
@@ -153,7 +153,7 @@ async fn session(server: &Server) -> Result<Session, BrokerError> {
 async fn session_of_broker(server: &Server) -> Result<(Duration, Duration), BrokerError> {
     let asker = server.asker.clone();
     let asking = blocking(move || {
-        let metadata = asker.fetch_metadata(None, client::ANSWER_WITHIN)?;
+        let metadata = asker.fetch_metadata(None, ANSWER_WITHIN)?;
         Ok(metadata.brokers().first().map(MetadataBroker::id))
     });
     let failed = |error: KafkaError| server.failed("asking for the session time-out", error);
@@ -181,6 +181,8 @@ impl Group {
         let (consumer, changes) = Consumer::start(&config, telling).map_err(failed)?;
         let (client, place) = (consumer.client.clone(), self.place.clone());
         let entering = blocking(move || {
+            // Else the client learns who leads the partitions only some time after it has joined.
+            client.fetch_metadata(Some(&place.name), ANSWER_WITHIN)?;
             note_start(&client, &place, start)?;
             client.subscribe(&[&place.name])
         });
@@ -538,12 +540,7 @@ impl Taking {
             let number = i32::try_from(holding.partition).unwrap_or_default();
             let low = i64::try_from(mark.position.low()).unwrap_or(i64::MAX);
             let seeking = blocking(move || {
-                client.seek(
-                    &place.name,
-                    number,
-                    Offset::Offset(low),
-                    client::ANSWER_WITHIN,
-                )
+                client.seek(&place.name, number, Offset::Offset(low), ANSWER_WITHIN)
             });
             match seeking.await {
                 Ok(()) => break,

@@ -404,6 +404,9 @@ impl Server {
                 .map_err(failed)?;
         }
         self.alter(existing, &topic).await.map_err(failed)?;
+        self.wait_for_config(existing, &topic)
+            .await
+            .map_err(failed)?;
         let value = serde_json::to_value(Declared {
             topic: topic.clone(),
             born: existing.born,
@@ -436,6 +439,27 @@ impl Server {
             result.map_err(|(_, code)| KafkaError::AdminOp(code))?;
         }
         Ok(())
+    }
+
+    /// Waits until the brokers know what a topic was changed to.
+    async fn wait_for_config(&self, existing: &Place, topic: &Topic) -> Result<(), KafkaError> {
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        loop {
+            let theirs = self.topic_config(&existing.name).await?;
+            let is_known = topics::config(topic, &self.options)
+                .iter()
+                .all(|(key, value)| {
+                    let known = theirs.get(key).and_then(|entry| entry.value.as_ref());
+                    known == Some(value)
+                });
+            if is_known {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(KafkaError::AdminOp(RDKafkaErrorCode::OperationTimedOut));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
     }
 
     pub(super) async fn topics(&self) -> Result<Vec<Topic>, BrokerError> {

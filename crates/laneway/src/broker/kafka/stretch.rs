@@ -36,10 +36,13 @@ impl Stretch {
 
     /// Where a partition ends.
     pub(super) fn end(&self, topic: &str, partition: i32) -> Result<i64, KafkaError> {
-        let edges = self
-            .consumer
-            .fetch_watermarks(topic, partition, ANSWER_WITHIN);
-        edges.map(|(_, end)| end)
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, partition, Offset::End)?;
+        let list = self.consumer.offsets_for_times(list, ANSWER_WITHIN)?;
+        let found = list.find_partition(topic, partition);
+        let found = found.ok_or(KafkaError::OffsetFetch(RDKafkaErrorCode::UnknownPartition))?;
+        found.error()?;
+        Ok(found.offset().to_raw().unwrap_or_default())
     }
 
     /// Shows the messages from an offset up to an end, for as long as the visitor wants.
@@ -95,6 +98,8 @@ impl Stretch {
     }
 
     fn go(&self, topic: &str, partition: i32, to: i64) -> Result<(), KafkaError> {
+        // Of a topic that it has not heard of, the client learns the leaders within a second. Or now.
+        self.consumer.fetch_metadata(Some(topic), ANSWER_WITHIN)?;
         let mut assignment = TopicPartitionList::new();
         assignment.add_partition_offset(topic, partition, Offset::Offset(to))?;
         self.consumer.assign(&assignment)
