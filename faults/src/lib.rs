@@ -37,6 +37,8 @@
 pub mod delay;
 pub mod file;
 pub mod frame;
+pub mod group;
+pub mod kafka;
 pub mod nats;
 pub mod services;
 pub mod shell;
@@ -83,29 +85,54 @@ pub const ALL: &[Entry] = &[
         run: file::disk::run,
     },
     Entry {
-        name: nats::servers::NAME,
-        about: nats::servers::ABOUT,
-        run: nats::servers::run,
+        name: "nats-server",
+        about: "kill -9 of a NATS server: nothing lost, order kept, on again soon",
+        run: group::servers::run::<nats::Nats>,
     },
     Entry {
-        name: nats::clients::NAME,
-        about: nats::clients::ABOUT,
-        run: nats::clients::run,
+        name: "nats-client",
+        about: "kill -9 of publishers and members on NATS: nothing lost, order kept",
+        run: group::clients::run::<nats::Nats>,
     },
     Entry {
-        name: nats::freeze::NAME,
-        about: nats::freeze::ABOUT,
-        run: nats::freeze::run,
+        name: "nats-freeze",
+        about: "a frozen member on NATS: taken over, and starts nothing when it wakes up",
+        run: group::freeze::run::<nats::Nats>,
     },
     Entry {
-        name: nats::members::NAME,
-        about: nats::members::ABOUT,
-        run: nats::members::run,
+        name: "nats-members",
+        about: "members on NATS that come, go, fail and panic: nothing lost, order kept",
+        run: group::members::run::<nats::Nats>,
     },
     Entry {
-        name: nats::cluster::NAME,
-        about: nats::cluster::ABOUT,
-        run: nats::cluster::run,
+        name: "nats-cluster",
+        about: "kill -9 of one of three NATS servers: nothing lost, order kept",
+        run: group::cluster::run::<nats::Nats>,
+    },
+    Entry {
+        name: "kafka-server",
+        about: "kill -9 of a Kafka server: nothing lost, order kept, on again soon",
+        run: group::servers::run::<kafka::Kafka>,
+    },
+    Entry {
+        name: "kafka-client",
+        about: "kill -9 of publishers and members on Kafka: nothing lost, order kept",
+        run: group::clients::run::<kafka::Kafka>,
+    },
+    Entry {
+        name: "kafka-freeze",
+        about: "a frozen member on Kafka: taken over, and starts nothing when it wakes up",
+        run: group::freeze::run::<kafka::Kafka>,
+    },
+    Entry {
+        name: "kafka-members",
+        about: "members on Kafka that come, go, fail and panic: nothing lost, order kept",
+        run: group::members::run::<kafka::Kafka>,
+    },
+    Entry {
+        name: "kafka-cluster",
+        about: "kill -9 of one of three Kafka servers: nothing lost, order kept",
+        run: group::cluster::run::<kafka::Kafka>,
     },
     Entry {
         name: file::recovery::NAME,

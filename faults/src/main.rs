@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use laneway_faults::frame::Run;
-use laneway_faults::{ALL, delay, file, nats};
+use laneway_faults::{ALL, delay, file, group};
 
 /// Breaks things by a seeded plan, and judges what came of it.
 #[derive(Debug, Parser)]
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let result = match arguments.peek().and_then(|first| first.to_str()) {
         Some(delay::child::ARGUMENT) => delay::child::run(arguments),
         Some(file::child::ARGUMENT) => file::child::run(arguments),
-        Some(nats::child::ARGUMENT) => nats::child::run(arguments),
+        Some(group::child::ARGUMENT) => group::child::run(arguments),
         _ => run(Arguments::parse()),
     };
     result.unwrap_or_else(|error| {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::{env, io};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::group::{Server, free_ports};
 use crate::shell::{self, wait_until};
 
 /// Where tests and we are told the program.
@@ -20,8 +21,8 @@ const FETCH_LIMIT: Duration = Duration::from_mins(10);
 const START_LIMIT: Duration = Duration::from_mins(1);
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// One server. Dropped, it is killed.
-pub(super) struct Server {
+/// One server.
+pub struct NatsServer {
     name: String,
     program: PathBuf,
     folder: PathBuf,
@@ -30,15 +31,15 @@ pub(super) struct Server {
 }
 
 /// A server by itself.
-pub(super) fn alone(folder: &Path) -> Result<Server> {
+pub(super) fn alone(folder: &Path) -> Result<NatsServer> {
     let [port] = free_ports()?;
-    let mut server = Server::new("alone", &program()?, folder, port, "")?;
+    let mut server = NatsServer::new("alone", &program()?, folder, port, "")?;
     server.start()?;
     Ok(server)
 }
 
 /// Three servers that replicate.
-pub(super) fn cluster(folder: &Path) -> Result<Vec<Server>> {
+pub(super) fn cluster(folder: &Path) -> Result<Vec<NatsServer>> {
     let program = program()?;
     let ports: [u16; 6] = free_ports()?;
     let (client_ports, cluster_ports) = ports.split_at(3);
@@ -53,7 +54,7 @@ pub(super) fn cluster(folder: &Path) -> Result<Vec<Server>> {
             "cluster {{ name: faults, listen: \"127.0.0.1:{cluster_port}\", routes: [{routes}] }}"
         );
         let name = format!("node-{}", number + 1);
-        servers.push(Server::new(&name, &program, folder, *port, &config)?);
+        servers.push(NatsServer::new(&name, &program, folder, *port, &config)?);
     }
     for server in &mut servers {
         server.spawn()?;
@@ -64,7 +65,7 @@ pub(super) fn cluster(folder: &Path) -> Result<Vec<Server>> {
     Ok(servers)
 }
 
-impl Server {
+impl NatsServer {
     fn new(name: &str, program: &Path, parent: &Path, port: u16, more: &str) -> Result<Self> {
         let folder = parent.join(name);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -80,21 +81,6 @@ impl Server {
             port,
             process: None,
         })
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// `host:port`.
-    pub(super) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// Starts it, and waits until it answers.
-    pub(super) fn start(&mut self) -> Result<()> {
-        self.spawn()?;
-        self.wait()
     }
 
     fn spawn(&mut self) -> Result<()> {
@@ -128,9 +114,23 @@ impl Server {
             format!("its log ends with:\n{}", log.get(from..).unwrap_or(&log))
         })
     }
+}
 
-    /// Kills it with signal 9.
-    pub(super) fn kill(&mut self) -> Result<()> {
+impl Server for NatsServer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.wait()
+    }
+
+    fn kill(&mut self) -> Result<()> {
         let mut process = self.process.take().context("it does not run")?;
         process.kill()?;
         process.wait()?;
@@ -138,7 +138,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for NatsServer {
     fn drop(&mut self) {
         if self.process.is_some() {
             let _ = self.kill();
@@ -186,18 +186,4 @@ fn program() -> Result<PathBuf> {
         "there is no nats-server: set {PROGRAM}"
     );
     Ok(program.into())
-}
-
-/// Ports that nobody has right now.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    // All at once: a port that is given back may be given out again.
-    let mut listeners = Vec::new();
-    for _ in 0..N {
-        listeners.push(TcpListener::bind(("127.0.0.1", 0)).context("no free port")?);
-    }
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }

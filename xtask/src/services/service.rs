@@ -78,10 +78,11 @@ impl Service {
     /// instances of their own.
     pub(crate) const fn binary_env_var(self) -> Option<&'static str> {
         match self {
+            Self::Kafka => Some("LANEWAY_TEST_KAFKA_BIN"),
             Self::Nats => Some("LANEWAY_TEST_NATS_BIN"),
             Self::Redis => Some("LANEWAY_TEST_REDIS_BIN"),
             Self::Nginx => Some("LANEWAY_TEST_NGINX_BIN"),
-            Self::Kafka | Self::Zookeeper | Self::Chromium => None,
+            Self::Zookeeper | Self::Chromium => None,
         }
     }
 }

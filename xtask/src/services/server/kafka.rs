@@ -1,6 +1,9 @@
 //! Apache Kafka in `KRaft` mode; every node is broker and controller.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, anyhow};
@@ -82,8 +85,26 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
     Ok(Built {
         address: addresses.join(","),
         version: Some(VERSION.to_owned()),
-        program: None,
+        program: Some(launcher(&java, &jars)?),
     })
+}
+
+/// A program that runs a class of Kafka, for those who start brokers of their own.
+fn launcher(java: &Java, jars: &Path) -> anyhow::Result<PathBuf> {
+    let command = java.command(jars.join("*"));
+    let quoted = |text: &OsStr| format!("'{}'", text.to_string_lossy().replace('\'', "'\\''"));
+    let words: Vec<String> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(quoted)
+        .collect();
+    let file = jars.join("kafka");
+    let settings = "-Xms128m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1";
+    files::write(
+        &file,
+        format!("#!/bin/sh\nexec {} {settings} \"$@\"\n", words.join(" ")),
+    )?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    Ok(file)
 }
 
 struct Node {
@@ -142,6 +163,7 @@ offsets.topic.num.partitions=8
 transaction.state.log.num.partitions=8
 share.coordinator.state.topic.num.partitions=8
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
 
 # Fits into a small heap.
 log.cleaner.dedupe.buffer.size=8388608

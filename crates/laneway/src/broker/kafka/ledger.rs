@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,6 +29,9 @@ const OF_BUS: &str = "laneway-";
 /// As many unsettled records are counted one by one. More are counted by their offsets, of which some may
 /// have no record.
 const COUNTED: u64 = 1000;
+
+/// Between two looks at partitions that nobody leads.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What the catalog says of what a group of the bus has settled.
 #[derive(Serialize, Deserialize)]
@@ -88,17 +91,44 @@ pub(super) fn edges<C: ConsumerContext>(
     partitions: impl IntoIterator<Item = u32>,
     edge: Offset,
 ) -> Result<BTreeMap<u32, u64>, KafkaError> {
-    let list = list(place, partitions, edge)?;
-    let list = consumer.offsets_for_times(list, ANSWER_WITHIN)?;
+    let asked = list(place, partitions, edge)?;
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    let list = loop {
+        let answer = consumer.offsets_for_times(asked.clone(), ANSWER_WITHIN);
+        let answer = answer.and_then(|list| {
+            let each = list.elements().into_iter().map(|element| element.error());
+            each.collect::<Result<(), _>>().map(|()| list)
+        });
+        match answer {
+            // Partitions that were just made, or whose broker was just lost, are led by nobody yet.
+            Err(error) if is_passing(&error) && Instant::now() < deadline => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            answer => break answer?,
+        }
+    };
     let mut edges = BTreeMap::new();
     for element in list.elements() {
-        element.error()?;
         let offset = element.offset().to_raw().unwrap_or_default();
         if let Ok(partition) = u32::try_from(element.partition()) {
             edges.insert(partition, u64::try_from(offset).unwrap_or_default());
         }
     }
     Ok(edges)
+}
+
+/// Whether somebody leads the partition soon.
+fn is_passing(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition, ReplicaNotAvailable};
+    let code = error.rdkafka_error_code();
+    code.is_some_and(|code| {
+        [
+            LeaderNotAvailable,
+            NotLeaderForPartition,
+            ReplicaNotAvailable,
+        ]
+        .contains(&code)
+    })
 }
 
 /// Partitions of a topic, all at one offset.

@@ -1,7 +1,7 @@
 //! A process of a fault run: it publishes, or it is a member of a group and handles. It writes down
 //! what it does.
 //!
-//! It is this program once more, with `nats-child` as its first argument. It comes to its end when its
+//! It is this program once more, with `group-child` as its first argument. It comes to its end when its
 //! standard input does.
 
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, RwLock, oneshot};
 use tokio::time::timeout;
 
 /// The first argument that makes this program the child.
-pub const ARGUMENT: &str = "nats-child";
+pub const ARGUMENT: &str = "group-child";
 
 /// The lines that a child tells.
 pub(super) const READY: &str = "ready";

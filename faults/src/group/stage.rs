@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use laneway::testing::history::{self, History};
 
 use super::child::{self, Task};
-use super::server::Server;
 use super::story::Story;
+use super::{Broker, Server};
 use crate::life::{Life, program};
 
 const READY_LIMIT: Duration = Duration::from_mins(1);
@@ -27,11 +27,15 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Around servers; `settings` is what comes after the `?` of the address.
-    pub(super) fn new(folder: &Path, servers: &[Server], settings: &str) -> Result<Self> {
+    pub(super) fn new<B: Broker>(
+        folder: &Path,
+        servers: &[B::Server],
+        settings: &str,
+    ) -> Result<Self> {
         let addresses: Vec<String> = servers.iter().map(Server::address).collect();
         let file = folder.join("history");
         Ok(Self {
-            url: format!("nats://{}?{settings}", addresses.join(",")),
+            url: format!("{}://{}?{settings}", B::SCHEME, addresses.join(",")),
             history: History::append_to(&file)?,
             file,
             lives: 0,

@@ -1,4 +1,4 @@
-//! Of three NATS servers that replicate, one at a time is killed with signal 9 and started again.
+//! Of three servers that replicate, one at a time is killed with signal 9 and started again.
 //!
 //! What must hold: everything that was acknowledged is handled in the end, in order per key.
 
@@ -10,17 +10,12 @@ use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 
 use super::child::Task;
-use super::server;
 use super::servers::millis;
 use super::stage::Stage;
+use super::{Broker, Server as _};
 use crate::frame::Run;
 use crate::life::now;
 use crate::verdict::Verdict;
-
-/// Its name on the command line.
-pub const NAME: &str = "nats-cluster";
-/// What it breaks.
-pub const ABOUT: &str = "kill -9 of one of three NATS servers: nothing lost, order kept";
 
 struct Step {
     after: Duration,
@@ -63,13 +58,13 @@ fn plan(dice: &mut impl Rng, is_full: bool) -> Vec<Step> {
 /// # Errors
 ///
 /// If servers or processes cannot be handled as planned.
-pub fn run(run: &mut Run) -> Result<Verdict> {
+pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let is_full = run.is_full();
     let plan = plan(run.dice(), is_full);
     run.announce(&plan);
-    let mut servers = server::cluster(folder.path())?;
-    let mut stage = Stage::new(folder.path(), &servers, "replicas=3")?;
+    let mut servers = B::cluster(folder.path())?;
+    let mut stage = Stage::new::<B>(folder.path(), &servers, B::REPLICATED)?;
     let members = vec![
         stage.begin_ready(Task::Handle, 0)?,
         stage.begin_ready(Task::Handle, 0)?,

@@ -1,4 +1,4 @@
-//! A NATS server is killed with signal 9 and started again, while events are published and handled.
+//! A server is killed with signal 9 and started again, while events are published and handled.
 //!
 //! What must hold: everything that was acknowledged is handled in the end, in order per key, and
 //! handling goes on within five seconds of the server being back.
@@ -11,16 +11,11 @@ use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 
 use super::child::Task;
-use super::server;
 use super::stage::Stage;
+use super::{Broker, Server as _};
 use crate::frame::Run;
 use crate::life::now;
 use crate::verdict::Verdict;
-
-/// Its name on the command line.
-pub const NAME: &str = "nats-server";
-/// What it breaks.
-pub const ABOUT: &str = "kill -9 of a NATS server: nothing lost, order kept, on again within 5 s";
 
 const RESUMED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -56,13 +51,13 @@ fn plan(dice: &mut impl Rng, is_full: bool) -> Vec<Step> {
 /// # Errors
 ///
 /// If servers or processes cannot be handled as planned.
-pub fn run(run: &mut Run) -> Result<Verdict> {
+pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let is_full = run.is_full();
     let plan = plan(run.dice(), is_full);
     run.announce(&plan);
-    let mut servers = [server::alone(folder.path())?];
-    let mut stage = Stage::new(folder.path(), &servers, "")?;
+    let mut servers = [B::alone(folder.path())?];
+    let mut stage = Stage::new::<B>(folder.path(), &servers, "")?;
     let members = vec![
         stage.begin_ready(Task::Handle, 0)?,
         stage.begin_ready(Task::Handle, 0)?,

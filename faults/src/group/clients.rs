@@ -10,18 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 
+use super::Broker;
 use super::child::Task;
-use super::server;
 use super::servers::millis;
 use super::stage::Stage;
 use crate::frame::Run;
 use crate::life::now;
 use crate::verdict::Verdict;
-
-/// Its name on the command line.
-pub const NAME: &str = "nats-client";
-/// What it breaks.
-pub const ABOUT: &str = "kill -9 of publishers and members on NATS: nothing lost, order kept";
 
 /// Who is killed, and when.
 struct Step {
@@ -59,7 +54,7 @@ fn plan(dice: &mut impl Rng, steps: usize, latest: u64) -> Vec<Step> {
 /// # Errors
 ///
 /// If servers or processes cannot be handled as planned.
-pub fn run(run: &mut Run) -> Result<Verdict> {
+pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     // The members have to be silent for a lease each time.
     let (kills, latest, lease) = if run.is_full() {
@@ -69,8 +64,8 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
     };
     let plan = plan(run.dice(), kills, latest);
     run.announce(&plan);
-    let servers = [server::alone(folder.path())?];
-    let mut stage = Stage::new(folder.path(), &servers, &format!("lease_ms={lease}"))?;
+    let servers = [B::alone(folder.path())?];
+    let mut stage = Stage::new::<B>(folder.path(), &servers, &B::silence(lease))?;
     let mut lives = Vec::new();
     for task in CAST {
         lives.push(stage.begin_ready(task, run.dice().random())?);

@@ -11,17 +11,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 
+use super::Broker;
 use super::child::Task;
-use super::server;
 use super::stage::Stage;
 use super::story::RUN_AGAIN;
 use crate::frame::Run;
 use crate::verdict::Verdict;
-
-/// Its name on the command line.
-pub const NAME: &str = "nats-members";
-/// What it breaks.
-pub const ABOUT: &str = "members on NATS that come, go, fail and panic: nothing lost, order kept";
 
 const MOST: usize = 4;
 
@@ -62,7 +57,7 @@ fn plan(dice: &mut impl Rng, steps: usize) -> Vec<Step> {
 /// # Errors
 ///
 /// If servers or processes cannot be handled as planned.
-pub fn run(run: &mut Run) -> Result<Verdict> {
+pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let (steps, every) = if run.is_full() {
         (30, 2_000)
@@ -71,8 +66,8 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
     };
     let plan = plan(run.dice(), steps);
     run.announce(&plan);
-    let servers = [server::alone(folder.path())?];
-    let mut stage = Stage::new(folder.path(), &servers, "")?;
+    let servers = [B::alone(folder.path())?];
+    let mut stage = Stage::new::<B>(folder.path(), &servers, "")?;
     let mut members = vec![
         stage.begin_ready(Task::Struggle, 0)?,
         stage.begin_ready(Task::Struggle, 0)?,

@@ -11,18 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 
+use super::Broker;
 use super::child::Task;
-use super::server;
 use super::servers::millis;
 use super::stage::Stage;
 use crate::frame::Run;
 use crate::life::now;
 use crate::verdict::Verdict;
-
-/// Its name on the command line.
-pub const NAME: &str = "nats-freeze";
-/// What it breaks.
-pub const ABOUT: &str = "a frozen member on NATS: taken over, and starts nothing when it wakes up";
 
 struct Step {
     after: Duration,
@@ -62,7 +57,7 @@ fn plan(dice: &mut impl Rng, steps: usize, lease: u64) -> Vec<Step> {
 /// # Errors
 ///
 /// If servers or processes cannot be handled as planned.
-pub fn run(run: &mut Run) -> Result<Verdict> {
+pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let (freezes, lease) = if run.is_full() {
         (15, 3_000)
@@ -71,8 +66,8 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
     };
     let plan = plan(run.dice(), freezes, lease);
     run.announce(&plan);
-    let servers = [server::alone(folder.path())?];
-    let mut stage = Stage::new(folder.path(), &servers, &format!("lease_ms={lease}"))?;
+    let servers = [B::alone(folder.path())?];
+    let mut stage = Stage::new::<B>(folder.path(), &servers, &B::silence(lease))?;
     let mut members = vec![
         stage.begin_ready(Task::Handle, 0)?,
         stage.begin_ready(Task::Handle, 0)?,
