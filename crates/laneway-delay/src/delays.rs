@@ -102,17 +102,23 @@ impl Delays {
     /// with the store.
     pub async fn submit(&self, submissions: Vec<Submission>) -> Vec<Result<Accepted, Error>> {
         let now = self.core.clock.now();
-        let drafts = submissions
+        let mut drafts = Vec::with_capacity(submissions.len());
+        let refused: Vec<Option<Error>> = submissions
             .into_iter()
-            .map(|submission| self.draft(submission, now));
-        let drafts: Vec<_> = drafts.collect();
-        let good = drafts.iter().filter_map(|draft| draft.as_ref().ok());
-        let good = good.cloned().collect();
-        let mut answers = self.core.store.submit(good).await.into_iter();
-        let answer = |draft: Result<Draft, Error>| {
-            draft.and_then(|_| answers.next().unwrap_or(Err(Error::Closed)))
+            .map(|submission| match self.draft(submission, now) {
+                Ok(draft) => {
+                    drafts.push(draft);
+                    None
+                }
+                Err(error) => Some(error),
+            })
+            .collect();
+        let mut answers = self.core.store.submit(drafts).await.into_iter();
+        let answer = |refused: Option<Error>| match refused {
+            Some(error) => Err(error),
+            None => answers.next().unwrap_or(Err(Error::Closed)),
         };
-        drafts.into_iter().map(answer).collect()
+        refused.into_iter().map(answer).collect()
     }
 
     /// Takes one message. It is durable when this resolves.

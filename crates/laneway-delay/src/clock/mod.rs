@@ -8,7 +8,7 @@ mod manual;
 mod steady;
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -50,7 +50,11 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'_, ()> {
+        // "Now" is rounded down; a timer that does not know would be late by what was cut off.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let cut_off = since_epoch.map_or(0, |since| since.subsec_nanos() % 1_000_000);
         let wait = at.since(self.now()).min(LOOK_AGAIN);
+        let wait = wait.saturating_sub(Duration::from_nanos(u64::from(cut_off)));
         Box::pin(tokio::time::sleep(wait))
     }
 }

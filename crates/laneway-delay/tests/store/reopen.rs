@@ -106,6 +106,58 @@ async fn what_was_told_is_there_after_a_drop() {
     check(&open(folder.path()).await).await;
 }
 
+/// The files as a crash of the process would leave them: whatever was handed to the system.
+fn crashed(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            crashed(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_told_is_there_after_a_crash() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(folder.path()).await;
+    fill(&store).await;
+    let line = store
+        .scan(Place::FIRST, Place::at(at(11)), 10)
+        .await
+        .unwrap();
+    assert_eq!(store.claim(line, at(10)).await.unwrap().len(), 1);
+    crashed(folder.path(), copy.path());
+    // The keys are known, what was firing waits, what was withdrawn is so.
+    check(&open(copy.path()).await).await;
+}
+
+#[tokio::test]
+async fn two_submits_with_one_key_make_one_message_across_a_crash() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let keyed = || {
+        let submission = Submission {
+            id: None,
+            ..message("x", 10).idempotency_key("key")
+        };
+        vec![draft(submission, 0)]
+    };
+    let store = open(folder.path()).await;
+    let first = store.submit(keyed()).await.remove(0).unwrap();
+    crashed(folder.path(), copy.path());
+    let store = open(copy.path()).await;
+    let again = store.submit(keyed()).await.remove(0).unwrap();
+    assert_eq!((again.id, again.is_new), (first.id, false));
+    let line = store
+        .scan(Place::FIRST, Place::at(at(99)), 9)
+        .await
+        .unwrap();
+    assert_eq!(line.len(), 1);
+}
+
 #[tokio::test]
 async fn what_was_firing_waits_again() {
     let folder = tempfile::tempdir().unwrap();
