@@ -69,8 +69,7 @@ impl Core {
             batch: options.batch,
             per_host: options.per_host,
             callbacks: options.callbacks,
-            // So that one destination that is stuck cannot fill the memory of all.
-            queue: (options.near / 8).max(1),
+            queued: options.near,
         });
         let front = Arc::new(Front::new(clock.clone(), horizon, routes));
         store.attach(front.clone());

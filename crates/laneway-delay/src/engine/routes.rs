@@ -4,8 +4,9 @@
 //! several attempts at a time, up to a cap, so that a slow one holds up nobody else. All callbacks
 //! together have a bound, and every host that can go on gets its turn.
 //!
-//! A queue has a bound, too. What does not fit is forgotten here, with a note where it stood: when the
-//! queue is empty, the store is asked again from there on.
+//! All queues together have a bound. If it is reached, the longest one loses half of what is in it: that is
+//! forgotten here, with a note where it stood, and when the queue is empty the store is asked again. So a
+//! destination that is stuck cannot take the memory of others.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub(super) struct Bounds {
     pub(super) per_host: usize,
     /// Attempts at all hosts.
     pub(super) callbacks: usize,
-    /// Messages that wait in the queue of one destination.
-    pub(super) queue: usize,
+    /// Messages that wait in all queues.
+    pub(super) queued: usize,
 }
 
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(super) struct Routes {
     /// The same of hosts.
     ready_hosts: VecDeque<Route>,
     callbacks: usize,
+    /// Messages in all queues.
+    queued: usize,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +66,15 @@ pub(super) struct Stretch {
     pub(super) last: Place,
 }
 
+impl Stretch {
+    fn of(place: Place) -> Self {
+        Self {
+            first: place,
+            last: place,
+        }
+    }
+}
+
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -80,6 +92,7 @@ impl Routes {
             ready_topics: VecDeque::new(),
             ready_hosts: VecDeque::new(),
             callbacks: 0,
+            queued: 0,
         }
     }
 
@@ -87,16 +100,28 @@ impl Routes {
     pub(super) fn push(&mut self, waiting: Waiting) {
         let queue = self.queues.entry(waiting.route).or_default();
         // Once something is forgotten, all that come after it have to wait for it.
-        let is_behind = queue.forgotten.is_some() || queue.reading.is_some();
-        if queue.due.len() >= self.bounds.queue || is_behind {
-            queue.forget(Stretch {
-                first: waiting.place,
-                last: waiting.place,
-            });
+        if queue.forgotten.is_some() || queue.reading.is_some() {
+            queue.forget(Stretch::of(waiting.place));
         } else {
             queue.due.push_back(waiting);
+            self.queued += 1;
         }
         self.make_ready(waiting.route);
+        if self.queued > self.bounds.queued {
+            self.cut_longest();
+        }
+    }
+
+    /// Forgets half of the longest queue.
+    fn cut_longest(&mut self) {
+        let longest = self.queues.values_mut().max_by_key(|queue| queue.due.len());
+        if let Some(queue) = longest {
+            let cut = queue.due.split_off(queue.due.len() / 2);
+            self.queued -= cut.len();
+            for waiting in cut {
+                queue.forget(Stretch::of(waiting.place));
+            }
+        }
     }
 
     fn make_ready(&mut self, route: Route) {
@@ -165,6 +190,7 @@ impl Routes {
             return None;
         }
         let batch: Vec<_> = queue.due.drain(..room.min(queue.due.len())).collect();
+        self.queued -= batch.len();
         if route.is_bus() {
             queue.running += 1;
         } else {
@@ -193,6 +219,7 @@ impl Routes {
         for waiting in waiting.iter().rev() {
             queue.due.push_front(*waiting);
         }
+        self.queued += waiting.len();
         let wait = FIRST_HOLD.saturating_mul(1 << queue.setbacks.min(10));
         queue.held_until = Some(now + wait.min(LONGEST_HOLD));
         queue.setbacks = queue.setbacks.saturating_add(1);
@@ -203,6 +230,7 @@ impl Routes {
     pub(super) fn found(&mut self, route: Route, found: Vec<Waiting>, rest: Option<Stretch>) {
         let queue = self.queues.entry(route).or_default();
         queue.reading = None;
+        self.queued += found.len();
         queue.due.extend(found);
         if let Some(rest) = rest {
             queue.forget(rest);
@@ -270,7 +298,7 @@ mod tests {
         batch: 4,
         per_host: 2,
         callbacks: 5,
-        queue: 6,
+        queued: 20,
     };
 
     fn host(number: u32) -> Route {
@@ -345,27 +373,43 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_read_again_when_the_queue_is_empty() {
         let mut routes = Routes::new(BOUNDS);
-        for serial in 0..20 {
+        for serial in 0..30 {
             routes.push(waiting(BUS, serial));
         }
-        assert_eq!(routes.queues[&BUS].due.len(), 6);
+        // At the 21st it lost all but ten.
+        assert_eq!(routes.queued, 10);
         assert_eq!(routes.floor(), Some(waiting(BUS, 0).place));
-        assert_eq!(serials(routes.next(now())), [0, 1, 2, 3]);
-        routes.done(BUS, 4);
-        assert_eq!(serials(routes.next(now())), [4, 5]);
-        routes.done(BUS, 2);
+        for expected in [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]] {
+            let count = expected.len();
+            assert_eq!(serials(routes.next(now())), expected);
+            routes.done(BUS, count);
+        }
         let stretch = |first, last| Stretch {
             first: waiting(BUS, first).place,
             last: waiting(BUS, last).place,
         };
-        assert_eq!(routes.next(now()), Some(Turn::Read(BUS, stretch(6, 19))));
-        assert_eq!(routes.floor(), Some(waiting(BUS, 6).place));
-        // One that comes meanwhile waits for those that are read.
-        routes.push(waiting(BUS, 20));
-        let found = (6..12).map(|serial| waiting(BUS, serial)).collect();
-        routes.found(BUS, found, Some(stretch(12, 19)));
-        assert_eq!(serials(routes.next(now())), [6, 7, 8, 9]);
+        assert_eq!(routes.next(now()), Some(Turn::Read(BUS, stretch(10, 29))));
         assert_eq!(routes.floor(), Some(waiting(BUS, 10).place));
+        // One that comes meanwhile waits for those that are read.
+        routes.push(waiting(BUS, 30));
+        let found = (10..16).map(|serial| waiting(BUS, serial)).collect();
+        routes.found(BUS, found, Some(stretch(16, 29)));
+        assert_eq!(serials(routes.next(now())), [10, 11, 12, 13]);
+        assert_eq!(routes.floor(), Some(waiting(BUS, 14).place));
+    }
+
+    #[test]
+    fn a_stuck_destination_does_not_take_the_memory_of_others() {
+        let mut routes = Routes::new(BOUNDS);
+        for serial in 0..100 {
+            routes.push(waiting(host(1), serial));
+        }
+        for serial in 100..106 {
+            routes.push(waiting(host(2), serial));
+        }
+        assert!(routes.queued <= BOUNDS.queued);
+        assert_eq!(routes.queues[&host(2)].due.len(), 6);
+        assert_eq!(routes.queues[&host(2)].forgotten, None);
     }
 
     #[test]
