@@ -18,7 +18,8 @@
 //! - [`channels`]: the floor
 //! - [`lanes`]: the lanes engine and its peers
 //! - [`bus`]: the bus, in memory and on disk
-//! - [`nats`]: the bus on NATS
+//! - [`nats`], [`kafka`]: the bus on NATS and on Kafka
+//! - `served`: what is measured on both
 //! - [`delay`]: delayed messages
 //! - [`services`]: real servers to be measured against
 //!
@@ -50,12 +51,14 @@ pub mod chart;
 pub mod contenders;
 pub mod delay;
 pub mod frame;
+pub mod kafka;
 pub mod lanes;
 pub mod machine;
 pub mod nats;
 pub mod progress;
 pub mod report;
 pub mod results;
+mod served;
 pub mod services;
 pub mod workload;
 
@@ -100,6 +103,12 @@ pub const ALL: &[Entry] = &[
         about: nats::ABOUT,
         build: nats::bench,
         service: Some(nats::SERVICE),
+    },
+    Entry {
+        name: kafka::NAME,
+        about: kafka::ABOUT,
+        build: kafka::bench,
+        service: Some(kafka::SERVICE),
     },
     Entry {
         name: delay::NAME,

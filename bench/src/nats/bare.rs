@@ -12,9 +12,10 @@ use async_nats::jetstream::stream::{Config, StorageType, Stream};
 use futures_util::StreamExt;
 use laneway::Envelope;
 
-use super::place::{self, UNANSWERED};
+use super::place;
 use crate::bus::load::Events;
 use crate::frame::Sample;
+use crate::served::UNANSWERED;
 
 const STREAM: &str = "bare";
 const SUBJECT: &str = "bare.orders";

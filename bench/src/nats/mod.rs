@@ -1,13 +1,9 @@
 //! The bus on NATS `JetStream`, next to bare `async-nats` on the same server.
 //!
-//! - `place`: a namespace of its own for every measurement
-//! - `ours`: publishing, consuming and both, through the bus
-//! - `bare`: the same, as a program does it that has no bus
-//! - `latency`: from publish to handled, at a steady rate
+//! - `place`: the server
+//! - `bare`: what the bus does, as a program does it that has none
 
 mod bare;
-mod latency;
-mod ours;
 mod place;
 
 use std::time::Duration;
@@ -16,9 +12,11 @@ use crate::bus::check::{LOST, ORDER_VIOLATIONS};
 use crate::contenders::bound;
 use crate::frame::{Bench, Scale, Scenario, Unit};
 use crate::results::{Figures, Results};
+use crate::served::{UNANSWERED, latency, ours};
 use crate::services::Service;
 use crate::workload::Work;
 use bare::Message;
+use place::Server;
 
 /// Its name on the command line.
 pub const NAME: &str = "nats";
@@ -55,7 +53,7 @@ pub fn bench(scale: Scale) -> Bench {
         waiting(),
         both(SINGLE, 1, 10_000),
         both(MULTI, 100, 500),
-        latency(scale),
+        steady(scale),
     ];
     Bench::new(NAME, scale, scenarios).figures(figures)
 }
@@ -66,7 +64,9 @@ fn consume(scale: Scale) -> Scenario {
         "10,000 keys, {per_key} events each, there already: a handler that does nothing, against a loop that pulls the same messages, decodes and acks each"
     );
     Scenario::new(CONSUME, about, Unit::PerSecond)
-        .contender(BUS, move || ours::consume(10_000, per_key, Work::Nothing))
+        .contender(BUS, move || {
+            ours::consume::<Server>(10_000, per_key, Work::Nothing)
+        })
         .contender(BARE, move || bare::consume(10_000, per_key))
         .reference(BARE)
 }
@@ -74,11 +74,10 @@ fn consume(scale: Scale) -> Scenario {
 fn publish(scale: Scale) -> Scenario {
     let per_key = scale.pick(10, 30);
     let about = format!(
-        "10,000 keys, {per_key} events each, {} not yet acknowledged at a time; bare sends the same messages, headers and all",
-        place::UNANSWERED
+        "10,000 keys, {per_key} events each, {UNANSWERED} not yet acknowledged at a time; bare sends the same messages, headers and all"
     );
     Scenario::new(PUBLISH, about, Unit::PerSecond)
-        .contender(BUS, move || ours::publish(10_000, per_key))
+        .contender(BUS, move || ours::publish::<Server>(10_000, per_key))
         .contender(BARE, move || bare::publish(10_000, per_key, Message::Whole))
         .contender(PAYLOAD, move || {
             bare::publish(10_000, per_key, Message::Payload)
@@ -89,7 +88,7 @@ fn publish(scale: Scale) -> Scenario {
 fn waiting() -> Scenario {
     let about = "100 keys, 500 events each, there already, a handler that waits 1 ms";
     Scenario::new(WAITING, about, Unit::Seconds)
-        .contender(BUS, || ours::consume(100, 500, MILLISECOND))
+        .contender(BUS, || ours::consume::<Server>(100, 500, MILLISECOND))
         .contender(BOUND, || bound::one_key(500, MILLISECOND))
         .reference(BOUND)
 }
@@ -98,16 +97,17 @@ fn waiting() -> Scenario {
 fn both(name: &'static str, keys: u32, per_key: u32) -> Scenario {
     let about =
         format!("{keys} × {per_key} events, from the first publish until the last is handled");
-    Scenario::new(name, about, Unit::PerSecond).contender(BUS, move || ours::both(keys, per_key))
+    Scenario::new(name, about, Unit::PerSecond)
+        .contender(BUS, move || ours::both::<Server>(keys, per_key))
 }
 
-fn latency(scale: Scale) -> Scenario {
+fn steady(scale: Scale) -> Scenario {
     let time = scale.pick(Duration::from_secs(1), Duration::from_secs(5));
     let rate = latency::RATE;
     let about = format!("from publish to handled, {rate} events a second for {time:?}");
     Scenario::new(LATENCY, about, Unit::Seconds)
-        .contender(P50, move || latency::percentile(time, 50))
-        .contender(P99, move || latency::percentile(time, 99))
+        .contender(P50, move || latency::percentile::<Server>(time, 50))
+        .contender(P99, move || latency::percentile::<Server>(time, 99))
 }
 
 fn figures(results: &Results, figures: &mut Figures) {

@@ -59,7 +59,7 @@ pub(crate) enum Command {
         after_help = "Example: laneway doctor nats://localhost:4222 --monitor http://localhost:8222"
     )]
     Doctor {
-        /// The address of the bus, such as `nats://localhost:4222`.
+        /// The address of the bus, such as `nats://localhost:4222` or `kafka://localhost:9092`.
         address: String,
 
         /// The monitoring address of a NATS server, such as `http://localhost:8222`.

@@ -11,12 +11,18 @@
 //! # }
 //! ```
 //!
-//! On the command line it is `laneway doctor nats://localhost:4222`.
+//! On the command line it is `laneway doctor nats://localhost:4222`, or `laneway doctor
+//! kafka://localhost:9092`.
 
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "nats")]
 mod monitor;
 #[cfg(feature = "nats")]
 mod nats;
+
+#[cfg(any(feature = "kafka", feature = "nats"))]
+use std::time::Duration;
 
 use crate::Error;
 
@@ -71,6 +77,10 @@ impl Checkup {
 /// # Errors
 /// When the address is none that can be examined, or nobody answers.
 pub async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
+    #[cfg(feature = "kafka")]
+    if address.starts_with("kafka:") {
+        return kafka::examine(address).await;
+    }
     #[cfg(feature = "nats")]
     if address.starts_with("nats:") {
         return nats::examine(address, checkup).await;
@@ -81,7 +91,7 @@ pub async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Finding>, E
     })
 }
 
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "kafka", feature = "nats"))]
 impl Finding {
     fn new(about: &'static str, state: State, what: impl Into<String>) -> Self {
         Self {
@@ -94,6 +104,16 @@ impl Finding {
 
     fn fine(about: &'static str, what: impl Into<String>) -> Self {
         Self::new(about, State::Fine, what)
+    }
+
+    /// Of the time that a server takes to answer.
+    fn of_round_trip(took: Duration) -> Self {
+        let what = format!("{:.1} ms", took.as_secs_f64() * 1e3);
+        if took > Duration::from_millis(50) {
+            return Self::new("round trip", State::Doubtful, what)
+                .change("run the service near the server: every publish waits for one round trip");
+        }
+        Self::fine("round trip", what)
     }
 
     fn change(mut self, change: impl Into<String>) -> Self {

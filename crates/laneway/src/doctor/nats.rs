@@ -28,7 +28,7 @@ pub(super) async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Find
     findings.push(synced(checkup).await);
     findings.push(replicas(&seen));
     findings.push(topics(&seen));
-    findings.push(round_trip(&seen));
+    findings.push(Finding::of_round_trip(seen.round_trip));
     findings.push(clock(&seen));
     Ok(findings)
 }
@@ -148,15 +148,6 @@ fn topics(seen: &Seen) -> Finding {
     let what = format!("domain topics in memory: {}", forgetful.join(", "));
     Finding::new(ABOUT, State::Bad, what)
         .change("a restart of the server loses them: use file storage for domain topics")
-}
-
-fn round_trip(seen: &Seen) -> Finding {
-    let what = format!("{:.1} ms", seen.round_trip.as_secs_f64() * 1e3);
-    if seen.round_trip > Duration::from_millis(50) {
-        return Finding::new("round trip", State::Doubtful, what)
-            .change("run the service near the server: every publish waits for one round trip");
-    }
-    Finding::fine("round trip", what)
 }
 
 fn clock(seen: &Seen) -> Finding {

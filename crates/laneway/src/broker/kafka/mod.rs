@@ -16,6 +16,7 @@
 //! | `member`, `consumer` | members of a group |
 //! | `commits` | the one place from which a member commits |
 //! | `claim`, `reader` | a partition that is ours |
+//! | `look` | what can be seen of a cluster, for the doctor |
 //!
 //! Topics, partitions, offsets, keys and headers are those of Kafka. A group commits the lowest unsettled
 //! offset, and with it what is settled above: see [`mark`] and [`member`].
@@ -26,6 +27,7 @@ mod client;
 mod commits;
 mod consumer;
 mod ledger;
+mod look;
 mod mark;
 mod member;
 mod message;
@@ -46,6 +48,9 @@ use std::time::Duration;
 
 use rdkafka::consumer::Consumer as _;
 
+#[cfg(test)]
+pub(crate) use self::look::SeenTopic;
+pub(crate) use self::look::{Seen, look};
 pub use self::options::{KafkaOptions, KafkaOptionsError, KafkaProtocol, KafkaSasl};
 
 use self::member::GroupMember;

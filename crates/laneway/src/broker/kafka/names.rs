@@ -35,6 +35,11 @@ impl Names {
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     }
 
+    /// What everything of the namespace begins with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// The topic that the bus keeps its books in.
     pub(super) fn catalog(&self) -> String {
         format!("{}laneway.catalog", self.prefix)

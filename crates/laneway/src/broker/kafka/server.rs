@@ -294,8 +294,7 @@ impl Server {
 
     /// The settings of a broker.
     pub(super) async fn broker_config(&self, id: i32) -> Result<ConfigResource, KafkaError> {
-        let which = [ResourceSpecifier::Broker(id)];
-        one(self.admin.describe_configs(&which, &within()).await?)
+        broker_config(&self.admin, id).await
     }
 
     pub(super) async fn declare(
@@ -591,6 +590,15 @@ fn foreign(place: &Place) -> BrokerError {
         topic: place.topic.name().clone(),
         what: format!("topic {} of Kafka", place.name),
     }
+}
+
+/// The settings of a broker.
+pub(super) async fn broker_config(
+    admin: &AdminClient<Telling>,
+    id: i32,
+) -> Result<ConfigResource, KafkaError> {
+    let which = [ResourceSpecifier::Broker(id)];
+    one(admin.describe_configs(&which, &within()).await?)
 }
 
 fn within() -> AdminOptions {

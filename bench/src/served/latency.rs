@@ -8,14 +8,14 @@ use laneway::Event;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at};
 
-use super::{ours, place};
+use super::{Place, clear, ours};
 use crate::bus::check::Checker;
 use crate::bus::load::{Events, TOPIC, key_number};
 use crate::bus::memory::sequence;
 use crate::frame::Sample;
 
 /// Events a second.
-pub(super) const RATE: u32 = 5_000;
+pub(crate) const RATE: u32 = 5_000;
 
 /// Tasks that publish one event after the other, each on a key of its own.
 const PUBLISHERS: u32 = 50;
@@ -26,11 +26,11 @@ const WARM_UP: u32 = 20;
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The latency that so many percent of the events have at most.
-pub(super) async fn percentile(time: Duration, percent: usize) -> Result<Sample> {
+pub(crate) async fn percentile<P: Place>(time: Duration, percent: usize) -> Result<Sample> {
     let every = Duration::from_secs(1) * PUBLISHERS / RATE;
     let per_key = u32::try_from(time.as_nanos() / every.as_nanos())? + WARM_UP;
-    let bus = place::bus().await?;
-    ours::declare(&bus).await?;
+    let bus = P::bus().await?;
+    ours::declare::<P>(&bus).await?;
     let checker = Checker::new(u64::from(PUBLISHERS) * u64::from(per_key));
     let began = tokio::time::Instant::now() + Duration::from_millis(500);
     let latencies = Arc::new(Mutex::new(Vec::new()));
@@ -74,7 +74,7 @@ pub(super) async fn percentile(time: Duration, percent: usize) -> Result<Sample>
     checker.all_handled().await;
 
     subscription.close(CLOSE_WITHIN).await;
-    place::clear(&bus).await?;
+    clear(&bus).await?;
     let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
     latencies.sort_unstable();
     let place = latencies.len() * percent / 100;

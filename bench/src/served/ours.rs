@@ -7,7 +7,7 @@ use laneway::topic::Topic;
 use laneway::{Bus, Event, Subscription};
 use tokio::task::JoinSet;
 
-use super::place::{self, UNANSWERED};
+use super::{Place, UNANSWERED, clear};
 use crate::bus::check::Checker;
 use crate::bus::load::{Events, TOPIC};
 use crate::bus::memory::sequence;
@@ -20,9 +20,9 @@ const PUBLISHERS: usize = 4;
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Handles what is there already: from the call that subscribes until all is handled.
-pub(super) async fn consume(keys: u32, per_key: u32, work: Work) -> Result<Sample> {
-    let bus = place::bus().await?;
-    declare(&bus).await?;
+pub(crate) async fn consume<P: Place>(keys: u32, per_key: u32, work: Work) -> Result<Sample> {
+    let bus = P::bus().await?;
+    declare::<P>(&bus).await?;
     publish_all(&bus, keys, per_key).await?;
     let checker = Checker::new(u64::from(keys) * u64::from(per_key));
 
@@ -32,7 +32,7 @@ pub(super) async fn consume(keys: u32, per_key: u32, work: Work) -> Result<Sampl
     let elapsed = started.elapsed();
 
     subscription.close(CLOSE_WITHIN).await;
-    place::clear(&bus).await?;
+    clear(&bus).await?;
     let sample = match work {
         Work::Nothing => Sample::rate((keys * per_key) as usize, elapsed),
         Work::Wait(_) => Sample::time(elapsed),
@@ -41,22 +41,22 @@ pub(super) async fn consume(keys: u32, per_key: u32, work: Work) -> Result<Sampl
 }
 
 /// Publishes, until all is acknowledged.
-pub(super) async fn publish(keys: u32, per_key: u32) -> Result<Sample> {
-    let bus = place::bus().await?;
-    declare(&bus).await?;
+pub(crate) async fn publish<P: Place>(keys: u32, per_key: u32) -> Result<Sample> {
+    let bus = P::bus().await?;
+    declare::<P>(&bus).await?;
 
     let started = Instant::now();
     publish_all(&bus, keys, per_key).await?;
     let elapsed = started.elapsed();
 
-    place::clear(&bus).await?;
+    clear(&bus).await?;
     Ok(Sample::rate((keys * per_key) as usize, elapsed))
 }
 
 /// Publishes and handles, until all is handled.
-pub(super) async fn both(keys: u32, per_key: u32) -> Result<Sample> {
-    let bus = place::bus().await?;
-    declare(&bus).await?;
+pub(crate) async fn both<P: Place>(keys: u32, per_key: u32) -> Result<Sample> {
+    let bus = P::bus().await?;
+    declare::<P>(&bus).await?;
     let checker = Checker::new(u64::from(keys) * u64::from(per_key));
     let subscription = subscribe(&bus, &checker, Work::Nothing).await?;
 
@@ -66,13 +66,14 @@ pub(super) async fn both(keys: u32, per_key: u32) -> Result<Sample> {
     let elapsed = started.elapsed();
 
     subscription.close(CLOSE_WITHIN).await;
-    place::clear(&bus).await?;
+    clear(&bus).await?;
     let sample = Sample::rate((keys * per_key) as usize, elapsed);
     Ok(checked(&checker, sample, keys, per_key))
 }
 
-pub(super) async fn declare(bus: &Bus) -> Result<()> {
-    bus.declare(&Topic::domain(TOPIC).build()?).await?;
+pub(super) async fn declare<P: Place>(bus: &Bus) -> Result<()> {
+    let topic = Topic::domain(TOPIC).partitions(P::PARTITIONS);
+    bus.declare(&topic.build()?).await?;
     Ok(())
 }
 
