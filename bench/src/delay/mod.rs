@@ -3,8 +3,10 @@
 //! - `rig`: a store, a bus that they are delivered to, and the messages
 //! - `ingest`: how fast they are accepted, durably
 //! - `late`: how late they are at a steady rate, and how fast many are that are due at once
+//! - `http`: the same through the server, by requests and callbacks
 //! - `pending`: memory, restart, withdraw and extend with millions that wait
 
+mod http;
 mod ingest;
 mod late;
 mod pending;
@@ -28,6 +30,9 @@ const RESTART: &str = "restart_ms";
 const WITHDRAWN: &str = "withdrawn_per_s";
 const EXTENDED: &str = "extended_per_s";
 
+/// The first of those over HTTP builds the server.
+const BUILD: Duration = Duration::from_mins(20);
+
 /// Builds it.
 #[must_use]
 pub fn bench(scale: Scale) -> Bench {
@@ -37,6 +42,9 @@ pub fn bench(scale: Scale) -> Bench {
         late(scale),
         burst(scale),
         pending(scale),
+        http_batch(scale),
+        http_single(scale),
+        http_late(scale),
     ];
     Bench::new(NAME, scale, scenarios).figures(figures)
 }
@@ -82,6 +90,37 @@ fn pending(scale: Scale) -> Scenario {
         .deadline(Duration::from_mins(20))
 }
 
+fn http_batch(scale: Scale) -> Scenario {
+    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(4));
+    let about =
+        format!("over HTTP: requests of 500 on 4 connections, for {time:?}; synced before 202");
+    Scenario::new("http, batches", about, Unit::PerSecond)
+        .contender(OURS, move || http::batches(4, time))
+        .rounds(scale.pick(2, 3))
+        .deadline(BUILD)
+}
+
+fn http_single(scale: Scale) -> Scenario {
+    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(4));
+    let about = format!(
+        "over HTTP: one message a request on 64 connections, for {time:?}; synced before 202"
+    );
+    Scenario::new("http, one by one", about, Unit::PerSecond)
+        .contender(OURS, move || http::singles(64, time))
+        .rounds(scale.pick(2, 3))
+        .deadline(BUILD)
+}
+
+fn http_late(scale: Scale) -> Scenario {
+    let seconds = scale.pick(3, 20);
+    let about = format!(
+        "3,000 due per second for {seconds} s, by callbacks to one host: 99 of 100 arrive within"
+    );
+    Scenario::new("http, late", about, Unit::Seconds)
+        .contender_once(OURS, move || http::callbacks(seconds))
+        .deadline(BUILD)
+}
+
 fn figures(results: &Results, figures: &mut Figures) {
     figures.set("ingest_batch_s", results.median("ingest, batches", OURS));
     figures.set(
@@ -100,8 +139,16 @@ fn figures(results: &Results, figures: &mut Figures) {
         let count = results.count("pending", OURS, count);
         figures.set(name, count.map(|count| count as f64));
     }
+    for (name, scenario) in [
+        ("http_batch_s", "http, batches"),
+        ("http_single_s", "http, one by one"),
+    ] {
+        figures.set(name, results.median(scenario, OURS));
+    }
+    let p99 = results.median("http, late", OURS);
+    figures.set("callback_late_p99_ms", p99.map(|seconds| seconds * 1e3));
     for name in [EARLY, LOST] {
-        let counts: Option<Vec<u64>> = ["late", "burst"]
+        let counts: Option<Vec<u64>> = ["late", "burst", "http, late"]
             .iter()
             .map(|scenario| results.count(scenario, OURS, name))
             .collect();

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
@@ -15,7 +14,7 @@ use crate::build_info::BUILD;
 use crate::config::{Config, Effective, Reach};
 use crate::delay::Service;
 use crate::http::accept::{self, Limits, Stopped};
-use crate::http::{App, BATCHES, Metrics, Readiness, router};
+use crate::http::{App, BATCHES, Metrics, Readiness, Shared, router};
 use crate::{logging, open_files};
 
 /// Runs the server until a signal stops it.
@@ -80,16 +79,16 @@ fn app(config: &Config, service: &Service) -> App {
     let metrics = Metrics::new(|registry| {
         figures.register(registry, delays.clone(), client.clone());
     });
-    App {
+    App::new(Shared {
         readiness: Readiness::default(),
-        metrics: Arc::new(metrics),
+        metrics,
         delays: delays.clone(),
         client: client.clone(),
         figures: figures.clone(),
         max_body: config.serve.max_body as usize,
-        batches: Arc::new(Semaphore::new(BATCHES)),
+        batches: Semaphore::new(BATCHES),
         sorakaq: config.serve.sorakaq,
-    }
+    })
 }
 
 fn limits(config: &Config) -> Limits {

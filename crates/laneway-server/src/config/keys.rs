@@ -128,7 +128,7 @@ pub(crate) static KEYS: [Key; 21] = [
         flag: "bus",
         placeholder: "URL",
         help: "The bus that messages are published to; `none` is an embedded one in the data directory",
-        accepts: "none, or the address of a bus, such as nats://localhost:4222 or file:DIRECTORY",
+        accepts: "none, or the address of a bus, such as kafka://localhost:9092 or nats://localhost:4222",
         form: Form::Text,
         read: |config, text| {
             let address = |text: &str| text.contains(':').then(|| text.to_owned());

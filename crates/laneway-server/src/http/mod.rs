@@ -22,6 +22,7 @@ mod sorakaq;
 mod stall;
 pub(crate) mod time;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
@@ -41,17 +42,34 @@ use crate::delay::Figures;
 /// Batches that are read at the same time.
 pub(crate) const BATCHES: usize = 16;
 
-/// What the routes share.
+/// What the routes share. A clone is one count: there is one for every request and layer.
 #[derive(Clone, Debug)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Shared>);
+
+impl App {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+}
+
+impl Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
     pub(crate) readiness: Readiness,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Metrics,
     pub(crate) delays: Delays,
     /// Asked which URLs may be called, when a message comes in.
     pub(crate) client: Client,
     pub(crate) figures: Figures,
     pub(crate) max_body: usize,
-    pub(crate) batches: Arc<Semaphore>,
+    pub(crate) batches: Semaphore,
     pub(crate) sorakaq: bool,
 }
 

@@ -1,0 +1,123 @@
+//! The same over HTTP, with the server in a process of its own.
+//!
+//! - `server`: starts it, and talks to it
+//! - `receiver`: takes callbacks and notes how late they are
+
+mod receiver;
+mod server;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tokio::task::JoinSet;
+
+use self::receiver::Receiver;
+use self::server::Server;
+use super::rig::now_micros;
+use super::{EARLY, LOST, P50};
+use crate::frame::Sample;
+
+/// How long anything may take before the benchmark gives up.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const CALLBACKS_PER_SECOND: u64 = 3_000;
+const BATCH: u64 = 500;
+const NEXT_WEEK: &str = r#""delay":"7d""#;
+const TO_BUS: &str = r#"{"bus":{"topic":"due","aggregate_id":"key-1","event_type":"Due"}}"#;
+
+/// Messages that each have a request of their own.
+pub(super) async fn singles(connections: usize, time: Duration) -> Result<Sample> {
+    let body = message(NEXT_WEEK, TO_BUS);
+    load(connections, time, "/v1/messages", body, 1).await
+}
+
+/// Messages in batches.
+pub(super) async fn batches(connections: usize, time: Duration) -> Result<Sample> {
+    let messages = (0..BATCH).map(|_| message(NEXT_WEEK, TO_BUS));
+    load(
+        connections,
+        time,
+        "/v1/messages:batch",
+        batch(messages),
+        BATCH,
+    )
+    .await
+}
+
+async fn load(
+    connections: usize,
+    time: Duration,
+    path: &'static str,
+    body: String,
+    messages: u64,
+) -> Result<Sample> {
+    let server = Server::start().await?;
+    let body: Arc<str> = body.into();
+    let mut clients = JoinSet::new();
+    let started = Instant::now();
+    for _ in 0..connections {
+        let (mut connection, body) = (server.connect().await?, Arc::clone(&body));
+        clients.spawn(async move {
+            let mut count = 0;
+            while started.elapsed() < time {
+                connection.post(path, &body).await?;
+                count += messages;
+            }
+            anyhow::Ok(count)
+        });
+    }
+    let mut count = 0;
+    while let Some(client) = clients.join_next().await {
+        count += client.context("a client failed")??;
+    }
+    Ok(Sample::rate(usize::try_from(count)?, started.elapsed()))
+}
+
+/// How late callbacks are at a steady rate.
+pub(super) async fn callbacks(seconds: u64) -> Result<Sample> {
+    let server = Server::start().await?;
+    let receiver = Receiver::start().await?;
+    let count = CALLBACKS_PER_SECOND * seconds;
+    let target = format!(
+        r#"{{"callback":{{"url":"http://{}/"}}}}"#,
+        receiver.address()
+    );
+    // Time to take them all, before the first is due.
+    let start = now_micros() / 1_000 + 3_000 + count / 20;
+    let mut connection = server.connect().await?;
+    for first in (0..count).step_by(usize::try_from(BATCH)?) {
+        let messages = (first..(first + BATCH).min(count)).map(|number| {
+            let due = start + number * 1_000 / CALLBACKS_PER_SECOND;
+            message(&format!(r#""deliver_at":{due}"#), &target)
+        });
+        connection
+            .post("/v1/messages:batch", &batch(messages))
+            .await?;
+    }
+    ensure!(
+        now_micros() / 1_000 < start,
+        "they were not taken before the first was due"
+    );
+    let late = receiver
+        .wait_for(count, PATIENCE + Duration::from_secs(seconds))
+        .await;
+    let percentile = |percent: usize| late.get(late.len() * percent / 100).copied();
+    let micros = |late: Option<i64>| u64::try_from(late.unwrap_or_default()).unwrap_or(0);
+    let early = late.iter().filter(|late| **late < 0).count();
+    Ok(Sample::time(Duration::from_micros(micros(percentile(99))))
+        .count(P50, micros(percentile(50)))
+        .count(EARLY, early as u64)
+        .count(LOST, count.saturating_sub(late.len() as u64)))
+}
+
+/// A message of 128 bytes.
+fn message(when: &str, target: &str) -> String {
+    let payload = "x".repeat(126);
+    format!(r#"{{"topic":"bench",{when},"payload":"{payload}","target":{target}}}"#)
+}
+
+fn batch(messages: impl Iterator<Item = String>) -> String {
+    let messages: Vec<String> = messages.collect();
+    format!(r#"{{"messages":[{}]}}"#, messages.join(","))
+}

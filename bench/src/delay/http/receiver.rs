@@ -1,0 +1,72 @@
+//! Takes callbacks and notes how late they are.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+
+use super::server::{header, read};
+use crate::delay::rig::now_micros;
+
+/// In microseconds; below zero is early.
+type Late = Arc<Mutex<Vec<i64>>>;
+
+pub(super) struct Receiver {
+    address: SocketAddr,
+    late: Late,
+}
+
+impl Receiver {
+    pub(super) async fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let late = Late::default();
+        let noted = Arc::clone(&late);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&noted)));
+            }
+        });
+        Ok(Self { address, late })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How late each one was, sorted, once that many are there or the time is up.
+    pub(super) async fn wait_for(&self, count: u64, patience: Duration) -> Vec<i64> {
+        let all = || self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let arriving = async {
+            while (all().len() as u64) < count {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        // Those that did not come count as lost.
+        let _ = timeout(patience, arriving).await;
+        let mut late = all().clone();
+        late.sort_unstable();
+        late
+    }
+}
+
+/// Ends when the caller hangs up.
+async fn serve(mut stream: TcpStream, late: Late) {
+    let _ = stream.set_nodelay(true);
+    let mut buffer = Vec::with_capacity(4096);
+    while let Ok(head) = read(&mut stream, &mut buffer).await {
+        let now = i64::try_from(now_micros()).unwrap_or(i64::MAX);
+        let due: Option<i64> = header(&head, "laneway-due").and_then(|due| due.parse().ok());
+        late.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(now - due.unwrap_or_default() * 1_000);
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        if stream.write_all(answer).await.is_err() {
+            return;
+        }
+    }
+}
