@@ -1,6 +1,5 @@
-// Speaks to a NATS server as a jxt-core event bus does, so that the tests of laneway can check that
-// both understand each other: a stream of its own for the topic, the topic as the subject, envelopes
-// as JSON, no headers, a durable consumer that acknowledges every message.
+// Speaks to a server as a jxt-core event bus does, so that the tests of laneway can check that both
+// understand each other. What is special to NATS and to Kafka is in files of their names.
 //
 //	interop publish SERVER TOPIC AGGREGATES EVENTS   publishes events 0..EVENTS of each aggregate
 //	interop consume SERVER TOPIC COUNT               prints COUNT envelopes, one on a line
@@ -14,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 const patience = 20 * time.Second
@@ -64,15 +61,6 @@ func run(args []string) error {
 		return errors.New("usage: interop publish SERVER TOPIC AGGREGATES EVENTS | consume SERVER TOPIC COUNT")
 	}
 	command, server, topic := args[0], args[1], args[2]
-	connection, err := nats.Connect(server, nats.Timeout(patience))
-	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
-	}
-	defer connection.Close()
-	js, err := connection.JetStream(nats.MaxWait(patience))
-	if err != nil {
-		return err
-	}
 	numbers := make([]int, 0, 2)
 	for _, arg := range args[3:] {
 		number, err := strconv.Atoi(arg)
@@ -81,33 +69,48 @@ func run(args []string) error {
 		}
 		numbers = append(numbers, number)
 	}
+	var bus bus
+	var err error
+	if servers, found := strings.CutPrefix(server, "kafka://"); found {
+		bus, err = openKafka(servers, topic)
+	} else {
+		bus, err = openNats(server, topic)
+	}
+	if err != nil {
+		return err
+	}
+	defer bus.close()
 	switch {
 	case command == "publish" && len(numbers) == 2:
-		return publish(js, topic, numbers[0], numbers[1])
+		return publish(bus, numbers[0], numbers[1])
 	case command == "consume" && len(numbers) == 1:
-		return consume(js, topic, numbers[0])
+		return bus.consume(numbers[0])
 	}
 	return fmt.Errorf("unknown command %q", command)
 }
 
-func streamOf(topic string) string {
-	return "STREAM_" + strings.ReplaceAll(topic, ".", "_")
+// A topic on a server.
+type bus interface {
+	// Makes the topic.
+	declare() error
+	publish(key string, body []byte) error
+	// Waits until everything is acknowledged.
+	flush() error
+	// Prints so many envelopes.
+	consume(count int) error
+	close()
 }
 
-func publish(js nats.JetStreamContext, topic string, aggregates, events int) error {
-	config := &nats.StreamConfig{
-		Name:     streamOf(topic),
-		Subjects: []string{topic},
-		Storage:  nats.FileStorage,
-	}
-	if _, err := js.AddStream(config); err != nil {
-		return fmt.Errorf("making the stream: %w", err)
+func publish(bus bus, aggregates, events int) error {
+	if err := bus.declare(); err != nil {
+		return fmt.Errorf("making the topic: %w", err)
 	}
 	for event := range events {
 		for aggregate := range aggregates {
+			id := fmt.Sprintf("order-%d", aggregate)
 			body, err := json.Marshal(&envelope{
 				EventID:      fmt.Sprintf("go-%d-%d", aggregate, event),
-				AggregateID:  fmt.Sprintf("order-%d", aggregate),
+				AggregateID:  id,
 				EventType:    "OrderChanged",
 				EventVersion: int64(event) + 1,
 				Timestamp:    time.Now(),
@@ -117,47 +120,23 @@ func publish(js nats.JetStreamContext, topic string, aggregates, events int) err
 			if err != nil {
 				return err
 			}
-			if _, err := js.PublishAsync(topic, body); err != nil {
+			if err := bus.publish(id, body); err != nil {
 				return fmt.Errorf("publishing: %w", err)
 			}
 		}
 	}
-	select {
-	case <-js.PublishAsyncComplete():
-		return nil
-	case <-time.After(patience):
-		return errors.New("not all events were acknowledged in time")
-	}
+	return bus.flush()
 }
 
-func consume(js nats.JetStreamContext, topic string, count int) error {
-	subscription, err := js.PullSubscribe(topic, "interop", nats.AckExplicit())
-	if err != nil {
-		return fmt.Errorf("subscribing: %w", err)
+// Prints an envelope on a line.
+func show(body []byte) error {
+	var read envelope
+	if err := json.Unmarshal(body, &read); err != nil {
+		return fmt.Errorf("decoding %q: %w", body, err)
 	}
-	deadline := time.Now().Add(patience)
-	for seen := 0; seen < count; {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("only %d of %d events came", seen, count)
-		}
-		messages, err := subscription.Fetch(count-seen, nats.MaxWait(time.Second))
-		if err != nil && !errors.Is(err, nats.ErrTimeout) {
-			return fmt.Errorf("fetching: %w", err)
-		}
-		for _, message := range messages {
-			var read envelope
-			if err := json.Unmarshal(message.Data, &read); err != nil {
-				return fmt.Errorf("decoding %q: %w", message.Data, err)
-			}
-			if err := read.check(); err != nil {
-				return fmt.Errorf("%q: %w", message.Data, err)
-			}
-			fmt.Printf("%s %d %s\n", read.AggregateID, read.EventVersion, read.Payload)
-			if err := message.Ack(); err != nil {
-				return err
-			}
-			seen++
-		}
+	if err := read.check(); err != nil {
+		return fmt.Errorf("%q: %w", body, err)
 	}
+	fmt.Printf("%s %d %s\n", read.AggregateID, read.EventVersion, read.Payload)
 	return nil
 }
