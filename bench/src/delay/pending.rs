@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use laneway_delay::{Error, Extend, Message};
+use laneway_delay::{Delays, Extend, MessageId};
+use tokio::task::JoinSet;
 
 use super::rig::{Rig, TOPIC, after, message, next_week};
 use super::{EXTENDED, RESTART, WITHDRAWN};
@@ -13,6 +14,7 @@ use crate::machine::resident;
 /// How many are withdrawn and extended.
 const CHANGES: usize = 100_000;
 const CHANGES_AT_ONCE: usize = 1000;
+const CLIENTS: usize = 4;
 
 pub(super) async fn waiting(count: u64) -> Result<Sample> {
     let mut rig = Rig::new().await?;
@@ -37,19 +39,9 @@ pub(super) async fn waiting(count: u64) -> Result<Sample> {
     let grown = resident()?.saturating_sub(before);
 
     let restarted = restart(&mut rig).await?;
-    let withdrawing = Instant::now();
-    for some in ids.chunks(CHANGES_AT_ONCE).step_by(2) {
-        all_done(rig.delays.withdraw_all(some.to_vec()).await)?;
-    }
-    let withdrawing = withdrawing.elapsed();
-    let extending = Instant::now();
-    for some in ids.chunks(CHANGES_AT_ONCE).skip(1).step_by(2) {
-        let extends = some
-            .iter()
-            .map(|id| (id.clone(), Extend::By(Duration::from_mins(1))));
-        all_done(rig.delays.extend_all(extends.collect()).await)?;
-    }
-    let extending = extending.elapsed();
+    let (first, second) = ids.split_at(ids.len() / 2);
+    let withdrawing = change(&rig.delays, first, None).await?;
+    let extending = change(&rig.delays, second, Some(Duration::from_mins(1))).await?;
     rig.close().await?;
     let rate = |elapsed: Duration| (ids.len() / 2) as f64 / elapsed.as_secs_f64();
     #[expect(
@@ -64,11 +56,36 @@ pub(super) async fn waiting(count: u64) -> Result<Sample> {
         .count(EXTENDED, rates[1]))
 }
 
-fn all_done(answers: Vec<Result<Message, Error>>) -> Result<()> {
-    for answer in answers {
-        answer?;
+/// Extends messages, or takes them back; answers how long that took.
+async fn change(
+    delays: &Delays,
+    ids: &[MessageId],
+    extend_by: Option<Duration>,
+) -> Result<Duration> {
+    let started = Instant::now();
+    let mut clients = JoinSet::new();
+    for ids in ids.chunks(ids.len() / CLIENTS) {
+        let (delays, ids) = (delays.clone(), ids.to_vec());
+        clients.spawn(async move {
+            for some in ids.chunks(CHANGES_AT_ONCE) {
+                let answers = match extend_by {
+                    None => delays.withdraw_all(some.to_vec()).await,
+                    Some(by) => {
+                        let some = some.iter().map(|id| (id.clone(), Extend::By(by)));
+                        delays.extend_all(some.collect()).await
+                    }
+                };
+                for answer in answers {
+                    answer?;
+                }
+            }
+            anyhow::Ok(())
+        });
     }
-    Ok(())
+    while let Some(done) = clients.join_next().await {
+        done.context("a client failed")??;
+    }
+    Ok(started.elapsed())
 }
 
 /// How long it takes from opening until something that is due has been delivered.

@@ -54,7 +54,8 @@ impl Tables {
             move || {
                 KeyspaceCreateOptions::default()
                     .max_memtable_size(memtable)
-                    .data_block_size_policy(BlockSizePolicy::all(8 << 10))
+                    // Messages are looked up one by one as often as they are read in order.
+                    .data_block_size_policy(BlockSizePolicy::all(4 << 10))
                     .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
             }
         };
@@ -62,7 +63,11 @@ impl Tables {
         let known = |memtable| move || rows(memtable)().filter_policy(FilterPolicy::disabled());
         Ok(Self {
             line: database.keyspace("line", known(16 * MIB))?,
-            ids: database.keyspace("ids", rows(16 * MIB))?,
+            // Ids hardly get smaller, and unpacking a block costs more than finding an id in it.
+            ids: database.keyspace("ids", || {
+                let plain = CompressionPolicy::all(CompressionType::None);
+                rows(16 * MIB)().data_block_compression_policy(plain)
+            })?,
             ended: database.keyspace("ended", known(8 * MIB))?,
             keys: database.keyspace("keys", rows(8 * MIB))?,
             meta: database.keyspace("meta", known(4 * MIB))?,
