@@ -5,6 +5,7 @@
 
 pub mod bound;
 pub mod floor;
+pub mod parallel_consumer;
 pub mod ractor;
 
 use std::time::Duration;

@@ -16,8 +16,10 @@ use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord};
 
 use super::place::{servers, unique};
 use crate::bus::load::Events;
+use crate::contenders::parallel_consumer::{self, Task};
 use crate::frame::Sample;
 use crate::served::UNANSWERED;
+use crate::workload::Work;
 
 const PARTITIONS: u32 = 8;
 
@@ -79,6 +81,22 @@ pub(super) async fn consume(keys: u32, per_key: u32) -> Result<Sample> {
     let elapsed = polling.await??;
     topic.delete().await?;
     Ok(Sample::rate(count, elapsed))
+}
+
+/// What Confluent's Parallel Consumer makes of the same messages, in order per key.
+pub(super) async fn parallel_consumer(keys: u32, per_key: u32, work: Work) -> Result<Sample> {
+    let topic = Topic::new().await?;
+    publish_all(&producer()?, &topic.name, keys, per_key).await?;
+    let task = Task {
+        servers: servers()?,
+        topic: topic.name.clone(),
+        group: topic.name.clone(),
+        events: (keys * per_key) as usize,
+        work,
+    };
+    let sample = parallel_consumer::handle(task).await?;
+    topic.delete().await?;
+    Ok(sample)
 }
 
 fn poll(mut config: ClientConfig, topic: &str, count: usize) -> Result<Duration> {

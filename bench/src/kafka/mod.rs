@@ -1,4 +1,4 @@
-//! The bus on Kafka, next to bare rdkafka on the same broker.
+//! The bus on Kafka, next to bare rdkafka and to Confluent's Parallel Consumer on the same broker.
 //!
 //! - `place`: the cluster
 //! - `bare`: what the bus does, as a program does it that has none
@@ -20,7 +20,7 @@ use place::On;
 /// Its name on the command line.
 pub const NAME: &str = "kafka";
 /// What it shows.
-pub const ABOUT: &str = "the bus on Kafka, next to bare rdkafka";
+pub const ABOUT: &str = "the bus on Kafka, next to bare rdkafka and the Parallel Consumer";
 /// The broker that all of it runs on.
 pub const SERVICE: Service = Service {
     variable: place::VARIABLE,
@@ -29,6 +29,7 @@ pub const SERVICE: Service = Service {
 
 const BUS: &str = "bus";
 const BARE: &str = "bare rdkafka";
+const PARALLEL: &str = "Parallel Consumer";
 const BOUND: &str = "one key alone";
 const P50: &str = "p50";
 const P99: &str = "p99";
@@ -63,13 +64,16 @@ pub fn bench(scale: Scale) -> Bench {
 fn consume(scale: Scale) -> Scenario {
     let per_key = scale.pick(10, 100);
     let about = format!(
-        "10,000 keys, {per_key} events each, there already, on 8 partitions: a handler that does nothing, against a loop that polls and decodes the same messages and commits every thousand; both from joining the group on"
+        "10,000 keys, {per_key} events each, there already, on 8 partitions: a handler that does nothing, against a loop that polls and decodes the same messages and commits every thousand; both from joining the group on; and against the Parallel Consumer (KEY, 128), from its first event on"
     );
     Scenario::new(CONSUME, about, Unit::PerSecond)
         .contender(BUS, move || {
             ours::consume::<On<8>>(10_000, per_key, Work::Nothing)
         })
         .contender(BARE, move || bare::consume(10_000, per_key))
+        .contender(PARALLEL, move || {
+            bare::parallel_consumer(10_000, per_key, Work::Nothing)
+        })
         .reference(BARE)
 }
 
@@ -89,6 +93,7 @@ fn waiting() -> Scenario {
     Scenario::new(WAITING, about, Unit::Seconds)
         .contender(BUS, || ours::consume::<On<8>>(100, 500, MILLISECOND))
         .contender(BOUND, || bound::one_key(500, MILLISECOND))
+        .contender(PARALLEL, || bare::parallel_consumer(100, 500, MILLISECOND))
         .reference(BOUND)
 }
 
@@ -131,6 +136,15 @@ fn figures(results: &Results, figures: &mut Figures) {
         results.ratio(WAITING_ON_ONE, BUS, BOUND),
     );
     figures.set("s6_others_s", results.median(SLOW, BUS));
+    figures.set(
+        "over_parallel_consumer_noop",
+        results.ratio(CONSUME, BUS, PARALLEL),
+    );
+    // Both are times: how many times as long the other one takes.
+    figures.set(
+        "over_parallel_consumer_1ms",
+        results.ratio(WAITING, PARALLEL, BUS),
+    );
     figures.set("single_events_s", results.median(SINGLE, BUS));
     figures.set("multi_events_s", results.median(MULTI, BUS));
     let p99 = results.median(LATENCY, P99);
