@@ -84,7 +84,9 @@ fn burst(scale: Scale) -> Scenario {
 
 fn pending(scale: Scale) -> Scenario {
     let count = scale.pick(1_000_000, 10_000_000);
-    let about = format!("{count} messages due in a week: growth of the resident memory for each");
+    let about = format!(
+        "{count} messages due in a week: growth of the resident memory for each, with what does not depend on how many there are"
+    );
     Scenario::new("pending", about, Unit::Bytes)
         .contender_once(OURS, move || pending::waiting(count))
         .deadline(Duration::from_mins(20))
