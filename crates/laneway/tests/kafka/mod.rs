@@ -4,6 +4,7 @@
 
 #[path = "../group/mod.rs"]
 mod group;
+pub(crate) mod server;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

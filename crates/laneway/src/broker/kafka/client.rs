@@ -1,14 +1,15 @@
 //! Clients of the cluster: how they are set up, and what they tell.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::ConsumerContext;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::options::{KafkaOptions, KafkaProtocol};
+use super::server::lock;
 use super::statistics::Gauges;
 use crate::topic::Compression;
 
@@ -32,6 +33,8 @@ pub(super) struct Telling {
     pub(super) gauges: Gauges,
     /// What the client is for.
     pub(super) who: Arc<str>,
+    /// What clients had to complain about last: why nobody answers.
+    pub(super) trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl Telling {
@@ -40,6 +43,7 @@ impl Telling {
         Self {
             gauges: self.gauges.clone(),
             who: who.into(),
+            trouble: self.trouble.clone(),
         }
     }
 }
@@ -65,6 +69,9 @@ impl ClientContext for Telling {
 
     fn error(&self, error: KafkaError, reason: &str) {
         // It goes on by itself; what it could not do is told to whoever asked for it.
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *lock(&self.trouble) = Some(reason.to_owned());
+        }
         tracing::debug!(%error, reason, "a client of the cluster has trouble");
     }
 }

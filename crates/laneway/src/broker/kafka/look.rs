@@ -55,6 +55,7 @@ pub(crate) async fn look(options: KafkaOptions) -> Result<Seen, BrokerError> {
     let telling = Telling {
         gauges: Gauges::default(),
         who: "doctor".into(),
+        trouble: Arc::default(),
     };
     let asker: BaseConsumer<Telling> = client::asker(&options)
         .create_with_context(telling.clone())

@@ -59,16 +59,21 @@ impl Server {
     pub(super) async fn open(options: KafkaOptions) -> Result<Self, BrokerError> {
         options.check()?;
         let at = options.server_list();
-        let failed = |doing, error: KafkaError| BrokerError::Server {
-            server: at.clone(),
-            doing,
-            detail: error.to_string(),
-        };
-        let connecting = |error| failed("connecting", error);
         let telling = Telling {
             gauges: Gauges::default(),
             who: "producer".into(),
+            trouble: Arc::default(),
         };
+        let failed = |doing, error: KafkaError| {
+            let trouble = lock(&telling.trouble).take();
+            let trouble = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
+            BrokerError::Server {
+                server: at.clone(),
+                doing,
+                detail: format!("{error}{trouble}"),
+            }
+        };
+        let connecting = |error| failed("connecting", error);
         let producer: FutureProducer<Telling> = client::producer(&options)
             .create_with_context(telling.clone())
             .map_err(connecting)?;
