@@ -56,6 +56,12 @@ pub enum Happening {
         /// Why.
         reason: String,
     },
+    /// Nothing was sent, because its receiver was known to take nothing then. Only the last of several
+    /// in a row is remembered.
+    Postponed {
+        /// Why.
+        reason: String,
+    },
     /// It was delivered.
     Delivered {
         /// By which attempt, from 1.
@@ -81,10 +87,19 @@ const MAX_REASON: usize = 300;
 impl Message {
     /// Remembers what happened. The first and the latest are kept.
     pub(crate) fn note(&mut self, at: Timestamp, mut what: Happening) {
-        if let Happening::Failed { reason, .. } = &mut what {
+        if let Happening::Failed { reason, .. } | Happening::Postponed { reason } = &mut what {
             let end = (0..=MAX_REASON.min(reason.len())).rev();
             let end = end.into_iter().find(|at| reason.is_char_boundary(*at));
             reason.truncate(end.unwrap_or(0));
+        }
+        let is_postponed = |what: &Happening| matches!(what, Happening::Postponed { .. });
+        if is_postponed(&what)
+            && self
+                .history
+                .last()
+                .is_some_and(|last| is_postponed(&last.what))
+        {
+            self.history.pop();
         }
         if self.history.len() >= MAX_EVENTS {
             self.history.remove(MAX_EVENTS / 2);

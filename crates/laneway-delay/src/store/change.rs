@@ -117,7 +117,11 @@ pub(crate) fn settled(
             let failure: Failure = undelivered.failure;
             message.record = record.fail(record.version(), now, failure, &schedule)?;
             let reason = undelivered.reason;
-            message.note(now, Happening::Failed { attempt, reason });
+            let what = match failure {
+                Failure::Postponed(_) => Happening::Postponed { reason },
+                _ => Happening::Failed { attempt, reason },
+            };
+            message.note(now, what);
             if let State::Dead { .. } = message.record.state() {
                 message.note(now, Happening::Died);
             }

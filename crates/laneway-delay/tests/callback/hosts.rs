@@ -43,7 +43,9 @@ async fn one_stuck_host_of_ten_delays_nobody_else() {
     }
     times.sort();
     let p99 = times[times.len() * 99 / 100];
-    assert!(p99 <= Duration::from_millis(100), "p99 {p99:?}");
+    // A few milliseconds on a machine that has nothing else to do, which this one may not be. The stuck
+    // host would have cost ten seconds.
+    assert!(p99 <= Duration::from_secs(1), "p99 {p99:?}");
     assert_eq!(stuck.connections(), most, "the cap holds");
     assert!(
         waiting.try_join_next().is_none(),

@@ -88,4 +88,11 @@ fn messages_of_a_host_that_is_down_are_put_off_and_arrive_when_it_is_back() {
         server.figure("laneway_delay_messages{state=\"delivered\"}") == 20
     });
     assert_eq!(server.figure("laneway_delay_messages{state=\"dead\"}"), 10);
+    let message = server.get("/v1/messages/patient-0").json();
+    let history = message["history"].as_array().expect("a history");
+    let happened: Vec<&str> = history
+        .iter()
+        .filter_map(|event| event["what"].as_str())
+        .collect();
+    assert_eq!(happened, ["postponed", "delivered"], "{message}");
 }

@@ -134,6 +134,10 @@ fn put_event(into: &mut Vec<u8>, event: &Event) {
             put(into, u64::from(*attempt));
             put_bytes(into, reason.as_bytes());
         }
+        Happening::Postponed { reason } => {
+            into.push(b'p');
+            put_bytes(into, reason.as_bytes());
+        }
         Happening::Delivered { attempt } => {
             into.push(b'd');
             put(into, u64::from(*attempt));
@@ -307,6 +311,9 @@ fn event(from: &mut Reader<'_>) -> Result<Event, Broken> {
         b'e' => Happening::Extended { due: moment(from)? },
         b'f' => Happening::Failed {
             attempt: from.number_as()?,
+            reason: text(from)?,
+        },
+        b'p' => Happening::Postponed {
             reason: text(from)?,
         },
         b'd' => Happening::Delivered {

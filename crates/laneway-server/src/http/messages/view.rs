@@ -215,6 +215,10 @@ impl<'a> EventView<'a> {
                 view.attempt = Some(*attempt);
                 view.reason = Some(reason);
             }
+            Happening::Postponed { reason } => {
+                view.what = "postponed";
+                view.reason = Some(reason);
+            }
             Happening::Delivered { attempt } => {
                 view.what = "delivered";
                 view.attempt = Some(*attempt);
