@@ -25,7 +25,7 @@ pub const NAME: &str = "delay-kill";
 pub const ABOUT: &str =
     "kill -9 of delayed messages on disk: none lost, none early, none after a withdraw";
 
-const OPEN_LIMIT: Duration = Duration::from_secs(30);
+const OPEN_LIMIT: Duration = Duration::from_mins(1);
 const STOCK_LIMIT: Duration = Duration::from_mins(1);
 const DRAIN_LIMIT: Duration = Duration::from_mins(3);
 
