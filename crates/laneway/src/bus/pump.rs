@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::Shared;
 use super::behind::Behind;
@@ -29,6 +30,10 @@ const LANE_MAY_EMPTY: Duration = Duration::from_millis(50);
 
 /// Commits are at least this far apart; what is settled in between goes together.
 const COMMIT_EVERY: Duration = Duration::from_millis(5);
+/// Between two commits there is so many times the time that the first one took.
+const REST: u32 = 4;
+/// However long it took: what was handled since is handled again after a crash.
+const LONGEST_REST: Duration = Duration::from_millis(100);
 
 /// What the tasks of a subscription share.
 pub(super) struct Flow {
@@ -228,8 +233,11 @@ pub(super) async fn submit(flow: &Flow, mut delivery: Delivery) -> Result<(), En
 pub(super) async fn commit_all(_alive: Arc<Shared>, flow: Arc<Flow>) {
     loop {
         flow.commits.notified().await;
+        let began = Instant::now();
         if commit_each(&flow).await {
-            tokio::time::sleep(COMMIT_EVERY).await;
+            // A broker for which that is work has other work, too.
+            let rest = REST * began.elapsed();
+            tokio::time::sleep(rest.clamp(COMMIT_EVERY, LONGEST_REST)).await;
         } else {
             flow.commits.notify_one();
             tokio::time::sleep(TRY_AGAIN).await;
