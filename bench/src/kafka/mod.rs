@@ -51,7 +51,7 @@ pub fn bench(scale: Scale) -> Bench {
     let scenarios = vec![
         consume(scale),
         publish(scale),
-        waiting(),
+        waiting(scale),
         waiting_on_one(),
         slow_key(),
         both(SINGLE, 1, 10_000),
@@ -62,7 +62,7 @@ pub fn bench(scale: Scale) -> Bench {
 }
 
 fn consume(scale: Scale) -> Scenario {
-    let per_key = scale.pick(10, 100);
+    let per_key = scale.pick(10, 30);
     let about = format!(
         "10,000 keys, {per_key} events each, there already, on 8 partitions: a handler that does nothing, against a loop that polls and decodes the same messages and commits every thousand; both from joining the group on; and against the Parallel Consumer (KEY, 128), from its first event on"
     );
@@ -75,6 +75,7 @@ fn consume(scale: Scale) -> Scenario {
             bare::parallel_consumer(10_000, per_key, Work::Nothing)
         })
         .reference(BARE)
+        .rounds(scale.pick(3, 5))
 }
 
 fn publish(scale: Scale) -> Scenario {
@@ -88,13 +89,14 @@ fn publish(scale: Scale) -> Scenario {
         .reference(BARE)
 }
 
-fn waiting() -> Scenario {
+fn waiting(scale: Scale) -> Scenario {
     let about = "100 keys, 500 events each, there already, a handler that waits 1 ms, 8 partitions";
     Scenario::new(WAITING, about, Unit::Seconds)
         .contender(BUS, || ours::consume::<On<8>>(100, 500, MILLISECOND))
         .contender(BOUND, || bound::one_key(500, MILLISECOND))
         .contender(PARALLEL, || bare::parallel_consumer(100, 500, MILLISECOND))
         .reference(BOUND)
+        .rounds(scale.pick(3, 5))
 }
 
 fn waiting_on_one() -> Scenario {
