@@ -44,6 +44,8 @@ pub(crate) mod embedded;
 pub(crate) mod kafka;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod seats;
 pub(crate) mod tenure;
 
 use tenure::Tenure;

@@ -7,11 +7,11 @@ use std::time::Instant;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use tokio::sync::Notify;
 
+use super::cluster::lock;
 use super::commits::Commits;
 use super::consumer::{Client, GroupContext};
 use super::mark::{Mark, ROOM};
 use super::reader::PartitionReader;
-use super::server::lock;
 use super::topics::Place;
 use crate::broker::tenure::{Standing, Tenure};
 use crate::broker::{BoxFuture, BrokerError, Claim, Reader};

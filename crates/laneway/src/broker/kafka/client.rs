@@ -8,8 +8,8 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
+use super::cluster::lock;
 use super::options::{KafkaOptions, KafkaProtocol};
-use super::server::lock;
 use super::statistics::Gauges;
 use crate::topic::Compression;
 

@@ -18,9 +18,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::claim::Holding;
+use super::cluster::{blocking, lock};
 use super::consumer::Client;
 use super::mark::Mark;
-use super::server::{blocking, lock};
 use crate::broker::BrokerError;
 
 /// While members come and go, the coordinator takes no commits for a moment.

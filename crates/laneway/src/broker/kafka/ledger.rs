@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::client::ANSWER_WITHIN;
+use super::cluster::blocking;
 use super::mark::Mark;
-use super::server::{Server, blocking};
+use super::server::Server;
 use super::topics::Place;
 use crate::broker::embedded::now_ms;
 use crate::broker::{BrokerError, Lag};

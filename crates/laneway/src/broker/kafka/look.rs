@@ -10,9 +10,9 @@ use rdkafka::error::KafkaError;
 use rdkafka::metadata::MetadataBroker;
 
 use super::client::{self, ANSWER_WITHIN, Telling};
+use super::cluster::{blocking, broker_config};
 use super::names::Names;
 use super::options::KafkaOptions;
-use super::server::{blocking, broker_config};
 use super::statistics::Gauges;
 use crate::broker::BrokerError;
 

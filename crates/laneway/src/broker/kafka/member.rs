@@ -28,13 +28,15 @@ use tokio::time::{sleep, timeout};
 
 use super::claim::{Fetched, Holding, PartitionClaim};
 use super::client::{self, ANSWER_WITHIN};
+use super::cluster::blocking;
 use super::commits::{Commits, Session};
 use super::consumer::{Change, Client, Consumer};
 use super::ledger::{committed, edges, list};
 use super::mark::Mark;
 use super::options::KafkaProtocol;
-use super::server::{Seat, Server, blocking};
+use super::server::Server;
 use super::topics::Place;
+use crate::broker::seats::Seat;
 use crate::broker::{BoxFuture, BrokerError, Claim, Member, Start};
 use crate::settle::Position;
 use crate::topic::TopicName;
@@ -82,7 +84,7 @@ impl GroupMember {
         group: &str,
         start: Start,
     ) -> Result<Self, BrokerError> {
-        let seat = server.take_seat(topic, group)?;
+        let seat = server.seats.take(topic, group)?;
         let place = server.place_now(topic).await?;
         let session = session(&server).await?;
         let (sender, claims) = mpsc::unbounded_channel();

@@ -6,6 +6,7 @@
 //! | `client`, `statistics` | clients of the cluster, and what they tell |
 //! | `names` | what things are called on the cluster |
 //! | `server` | what all parts share; topics |
+//! | `cluster` | what is asked of the cluster itself |
 //! | `catalog` | what the bus keeps about topics, on a compacted topic |
 //! | `topics` | a topic as a topic of Kafka |
 //! | `message` | a record as a message |
@@ -24,6 +25,7 @@
 mod catalog;
 mod claim;
 mod client;
+mod cluster;
 mod commits;
 mod consumer;
 mod ledger;
@@ -53,8 +55,9 @@ pub(crate) use self::look::SeenTopic;
 pub(crate) use self::look::{Seen, look};
 pub use self::options::{KafkaOptions, KafkaOptionsError, KafkaProtocol, KafkaSasl};
 
+use self::cluster::blocking;
 use self::member::GroupMember;
-use self::server::{Server, blocking};
+use self::server::Server;
 use super::{BoxFuture, Broker, BrokerError, Lag, Member, Offsets, Start};
 use crate::exposition::Page;
 use crate::record::{Delivered, Record};

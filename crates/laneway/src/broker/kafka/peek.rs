@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use rdkafka::error::KafkaError;
 
 use super::client::{self, Telling};
+use super::cluster::{blocking, lock};
 use super::message::delivered;
 use super::options::KafkaOptions;
-use super::server::{Server, blocking, lock};
+use super::server::Server;
 use super::stretch::Stretch;
 use crate::broker::BrokerError;
 use crate::record::Delivered;

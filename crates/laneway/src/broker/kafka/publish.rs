@@ -7,8 +7,9 @@ use rdkafka::producer::{DeliveryFuture, FutureRecord, Producer};
 use tokio::time::sleep;
 
 use super::client::ANSWER_WITHIN;
+use super::cluster::blocking;
 use super::message;
-use super::server::{Server, blocking};
+use super::server::Server;
 use super::topics::Place;
 use crate::broker::BrokerError;
 use crate::record::Record;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::{Fetched, Holding};
+use super::cluster::lock;
 use super::message::delivered;
-use super::server::lock;
 use crate::broker::{BoxFuture, BrokerError, Reader};
 use crate::record::Delivered;
 

@@ -1,14 +1,11 @@
 //! A cluster with the bus's topics: what all parts of the broker share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{
-    AdminClient, AdminOptions, AlterConfig, ConfigResource, NewPartitions, NewTopic,
-    ResourceSpecifier, TopicReplication,
-};
+use rdkafka::admin::{AdminClient, AlterConfig, ConfigResource, NewPartitions, ResourceSpecifier};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{FutureProducer, Producer};
@@ -16,12 +13,17 @@ use tokio::time::sleep;
 
 use super::catalog::Catalog;
 use super::client::{self, ANSWER_WITHIN, Telling};
+use super::cluster::{
+    LOOK_AGAIN, blocking, broker_config, create, done, ensure_catalog, lock, one, shape, wait_for,
+    within,
+};
 use super::names::Names;
 use super::options::KafkaOptions;
 use super::peek::Lookers;
 use super::statistics::Gauges;
 use super::topics::{self, Actual, Declared, Place};
 use crate::broker::BrokerError;
+use crate::broker::seats::Seats;
 use crate::topic::{Decision, Growth, Kind, Strategy, Topic, TopicName, reconcile};
 
 /// Two processes may declare a topic at the same moment, one of them looks again.
@@ -29,9 +31,6 @@ const TRIES: usize = 5;
 
 /// What was given to the producer gets this long when the bus is closed.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
-
-/// Between two looks whether all brokers know of a change.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) struct Server {
     pub(super) options: KafkaOptions,
@@ -48,7 +47,7 @@ pub(super) struct Server {
     /// Topics that were looked up.
     places: RwLock<HashMap<TopicName, Arc<Place>>>,
     /// What this process reads.
-    joined: Mutex<HashSet<(TopicName, String)>>,
+    pub(super) seats: Seats,
     closed: AtomicBool,
 }
 
@@ -107,7 +106,7 @@ impl Server {
             catalog,
             observers: Mutex::default(),
             places: RwLock::default(),
-            joined: Mutex::default(),
+            seats: Seats::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -517,7 +516,7 @@ impl Server {
             topic: place.topic.name().clone(),
             group: group.to_owned(),
         };
-        if let Some(group) = self.joined_by(place.topic.name()) {
+        if let Some(group) = self.seats.group_at(place.topic.name()) {
             return Err(in_use(&group));
         }
         let (asker, names) = (self.asker.clone(), self.names.clone());
@@ -539,44 +538,6 @@ impl Server {
         }
         Ok(groups.into_iter().map(|(name, _)| name).collect())
     }
-
-    /// Takes the one place that a group has in this process.
-    pub(super) fn take_seat(
-        self: &Arc<Self>,
-        topic: &TopicName,
-        group: &str,
-    ) -> Result<Seat, BrokerError> {
-        let key = (topic.clone(), group.to_owned());
-        if !lock(&self.joined).insert(key.clone()) {
-            return Err(BrokerError::AlreadyJoined {
-                topic: topic.clone(),
-                group: group.to_owned(),
-            });
-        }
-        Ok(Seat {
-            server: self.clone(),
-            key,
-        })
-    }
-
-    /// A group that reads a topic in this process.
-    fn joined_by(&self, topic: &TopicName) -> Option<String> {
-        let joined = lock(&self.joined);
-        let mut reading = joined.iter().filter(|(read, _)| read == topic);
-        reading.next().map(|(_, group)| group.clone())
-    }
-}
-
-/// A group's place in this process; free again when it is dropped.
-pub(super) struct Seat {
-    server: Arc<Server>,
-    key: (TopicName, String),
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        lock(&self.server.joined).remove(&self.key);
-    }
 }
 
 const TOPIC_ENTRIES: &str = "topic/";
@@ -595,146 +556,4 @@ fn foreign(place: &Place) -> BrokerError {
         topic: place.topic.name().clone(),
         what: format!("topic {} of Kafka", place.name),
     }
-}
-
-/// The settings of a broker.
-pub(super) async fn broker_config(
-    admin: &AdminClient<Telling>,
-    id: i32,
-) -> Result<ConfigResource, KafkaError> {
-    let which = [ResourceSpecifier::Broker(id)];
-    one(admin.describe_configs(&which, &within()).await?)
-}
-
-fn within() -> AdminOptions {
-    AdminOptions::new()
-        .request_timeout(Some(ANSWER_WITHIN))
-        .operation_timeout(Some(ANSWER_WITHIN))
-}
-
-/// What was done to one topic.
-fn done(results: Vec<Result<String, (String, RDKafkaErrorCode)>>) -> Result<(), KafkaError> {
-    for result in results {
-        result.map_err(|(_, code)| KafkaError::AdminOp(code))?;
-    }
-    Ok(())
-}
-
-fn one(
-    results: Vec<Result<ConfigResource, RDKafkaErrorCode>>,
-) -> Result<ConfigResource, KafkaError> {
-    let first = results.into_iter().next();
-    let first = first.ok_or(KafkaError::AdminOp(RDKafkaErrorCode::InvalidConfig))?;
-    first.map_err(KafkaError::AdminOp)
-}
-
-/// Does what blocks its thread.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, KafkaError> + Send + 'static,
-) -> Result<T, KafkaError> {
-    let working = tokio::task::spawn_blocking(work);
-    working.await.unwrap_or(Err(KafkaError::Canceled))
-}
-
-/// How many partitions and copies a topic has, if it is there.
-async fn shape(
-    asker: &Arc<BaseConsumer<Telling>>,
-    name: &str,
-) -> Result<Option<(usize, usize)>, KafkaError> {
-    let (asker, name) = (asker.clone(), name.to_owned());
-    blocking(move || {
-        // What the client has to tell is told when it is asked for.
-        while asker.poll(Duration::ZERO).is_some() {}
-        let metadata = asker.fetch_metadata(Some(&name), ANSWER_WITHIN)?;
-        let topic = metadata.topics().iter().find(|topic| topic.name() == name);
-        let Some(topic) = topic else {
-            return Ok(None);
-        };
-        if let Some(error) = topic.error() {
-            return match error.into() {
-                RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => {
-                    Ok(None)
-                }
-                code => Err(KafkaError::MetadataFetch(code)),
-            };
-        }
-        let replicas = topic
-            .partitions()
-            .first()
-            .map(|first| first.replicas().len());
-        // One that is being made has partitions that nobody leads yet.
-        let is_led = topic.partitions().iter().all(|part| part.leader() >= 0);
-        let partitions = topic.partitions().len();
-        Ok((is_led && partitions > 0).then(|| (partitions, replicas.unwrap_or(0))))
-    })
-    .await
-}
-
-/// Makes a topic, and waits until it can be used.
-async fn create(
-    admin: &AdminClient<Telling>,
-    asker: &Arc<BaseConsumer<Telling>>,
-    name: &str,
-    partitions: u32,
-    copies: Option<u8>,
-    config: &[(&str, String)],
-) -> Result<(), KafkaError> {
-    let copies = copies.map_or(-1, i32::from);
-    let count = i32::try_from(partitions).unwrap_or(1);
-    let mut topic = NewTopic::new(name, count, TopicReplication::Fixed(copies));
-    for (key, value) in config {
-        topic = topic.set(key, value);
-    }
-    let made = admin.create_topics(&[topic], &within()).await;
-    match made.and_then(done) {
-        Ok(()) | Err(KafkaError::AdminOp(RDKafkaErrorCode::TopicAlreadyExists)) => {}
-        Err(error) => return Err(error),
-    }
-    wait_for(asker, name, partitions as usize).await
-}
-
-/// Waits until a topic has so many partitions, and each of them a leader; or until it is gone.
-async fn wait_for(
-    asker: &Arc<BaseConsumer<Telling>>,
-    name: &str,
-    partitions: usize,
-) -> Result<(), KafkaError> {
-    let deadline = Instant::now() + ANSWER_WITHIN;
-    loop {
-        let there = shape(asker, name).await?.map_or(0, |(count, _)| count);
-        if (partitions == 0) == (there == 0) && there >= partitions {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(KafkaError::MetadataFetch(
-                RDKafkaErrorCode::OperationTimedOut,
-            ));
-        }
-        sleep(LOOK_AGAIN).await;
-    }
-}
-
-/// The topic with what the bus keeps about others: compacted, in small segments so that it stays small.
-async fn ensure_catalog(
-    admin: &AdminClient<Telling>,
-    asker: &Arc<BaseConsumer<Telling>>,
-    options: &KafkaOptions,
-    name: &str,
-) -> Result<(), KafkaError> {
-    if shape(asker, name).await?.is_some() {
-        return Ok(());
-    }
-    let mut config = vec![
-        ("cleanup.policy", "compact".to_owned()),
-        ("segment.bytes", (4 << 20).to_string()),
-        ("max.message.bytes", options.max_message.to_string()),
-    ];
-    if let Some(copies) = options.min_in_sync {
-        config.push(("min.insync.replicas", copies.to_string()));
-    }
-    create(admin, asker, name, 1, options.replication, &config).await
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

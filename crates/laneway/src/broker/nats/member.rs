@@ -32,9 +32,10 @@ use super::ledger::AT_ONCE;
 use super::names;
 use super::presence::{self, Others};
 use super::record::GroupRecord;
-use super::server::{Seat, Server};
+use super::server::Server;
 use super::share::{self, Holder};
 use super::topics::Place;
+use crate::broker::seats::Seat;
 use crate::broker::{BoxFuture, BrokerError, Claim, Member, Start};
 use crate::settle::Position;
 use crate::topic::TopicName;
@@ -430,7 +431,7 @@ impl GroupMember {
         group: &str,
         start: Start,
     ) -> Result<Self, BrokerError> {
-        let seat = server.take_seat(topic, group)?;
+        let seat = server.seats.take(topic, group)?;
         let (sender, claims) = mpsc::unbounded_channel();
         let place = server.place_now(topic).await?;
         let group = Arc::new(Group {

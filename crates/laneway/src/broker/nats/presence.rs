@@ -116,7 +116,7 @@ impl Server {
             topic: topic.clone(),
             group,
         };
-        if let Some(group) = self.joined_by(topic) {
+        if let Some(group) = self.seats.group_at(topic) {
             return Err(in_use(group));
         }
         let before = self.members_of(topic).await?;

@@ -1,8 +1,8 @@
 //! A server with the bus's topics: what all parts of the broker share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -20,6 +20,7 @@ use super::names::{self, Names};
 use super::options::NatsOptions;
 use super::topics::{self, Place};
 use crate::broker::BrokerError;
+use crate::broker::seats::Seats;
 use crate::topic::{Compression, Decision, Growth, Storage, Strategy, Topic, TopicName, reconcile};
 
 /// Members that said nothing for this long are forgotten; those that live say something every second
@@ -42,7 +43,7 @@ pub(super) struct Server {
     /// Topics that were looked up.
     places: RwLock<HashMap<TopicName, Arc<Place>>>,
     /// What this process reads.
-    joined: Mutex<HashSet<(TopicName, String)>>,
+    pub(super) seats: Seats,
     closed: AtomicBool,
 }
 
@@ -81,7 +82,7 @@ impl Server {
             groups,
             members,
             places: RwLock::default(),
-            joined: Mutex::default(),
+            seats: Seats::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -371,48 +372,6 @@ impl Server {
         deleted.map_err(|error| self.failed("deleting a stream", error))?;
         self.note(topic, None);
         Ok(())
-    }
-
-    /// Takes the one place that a group has in this process.
-    pub(super) fn take_seat(
-        self: &Arc<Self>,
-        topic: &TopicName,
-        group: &str,
-    ) -> Result<Seat, BrokerError> {
-        let key = (topic.clone(), group.to_owned());
-        if !self.joined().insert(key.clone()) {
-            return Err(BrokerError::AlreadyJoined {
-                topic: topic.clone(),
-                group: group.to_owned(),
-            });
-        }
-        Ok(Seat {
-            server: self.clone(),
-            key,
-        })
-    }
-
-    /// A group that reads a topic in this process.
-    pub(super) fn joined_by(&self, topic: &TopicName) -> Option<String> {
-        let joined = self.joined();
-        let mut reading = joined.iter().filter(|(read, _)| read == topic);
-        reading.next().map(|(_, group)| group.clone())
-    }
-
-    fn joined(&self) -> MutexGuard<'_, HashSet<(TopicName, String)>> {
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A group's place in this process; free again when it is dropped.
-pub(super) struct Seat {
-    server: Arc<Server>,
-    key: (TopicName, String),
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.server.joined().remove(&self.key);
     }
 }
 
