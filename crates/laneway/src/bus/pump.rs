@@ -228,7 +228,8 @@ pub(super) async fn submit(flow: &Flow, mut delivery: Delivery) -> Result<(), En
     }
 }
 
-/// Commits what was settled, for ever: at once, and then after a rest. Keeps the bus alive meanwhile: it goes on for as long as it has a subscription.
+/// Commits what was settled, for ever: at once, and then after a rest. Keeps the bus alive meanwhile:
+/// it goes on for as long as it has a subscription.
 pub(super) async fn commit_all(_alive: Arc<Shared>, flow: Arc<Flow>) {
     loop {
         flow.commits.notified().await;
