@@ -15,7 +15,6 @@ mod suites;
 mod summary;
 
 use std::collections::BTreeSet;
-use std::env;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +26,7 @@ use self::selection::{Selection, Workspace};
 use self::suites::Environment;
 use self::summary::{Row, Summary};
 use crate::services::{self, Outcome, Service, Shape, State};
+use crate::workspace::in_ci;
 
 /// `cargo xtask test …`
 #[derive(Debug, clap::Args)]
@@ -52,8 +52,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<ExitCode> {
         Some(name) => workspace.only(name, args.quick)?,
         None => workspace.everything(args.quick),
     };
-    let in_ci = env::var("CI").is_ok_and(|value| value == "true");
-    let require_services = args.require_services || (in_ci && !args.quick);
+    let require_services = args.require_services || (in_ci() && !args.quick);
 
     let started = Instant::now();
     let mut summary = Summary::default();

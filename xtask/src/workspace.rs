@@ -28,12 +28,22 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
+/// Whether this is the run that decides if a change lands.
+pub(crate) fn in_ci() -> bool {
+    env::var("CI").is_ok_and(|value| value == "true")
+}
+
 /// The same cargo that runs this program, called at the workspace root.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(root())
         .env("CARGO_TARGET_DIR", target_dir());
+    if in_ci() {
+        // Nobody compiles there a second time, and what would help with that takes more room on disk
+        // than all else together.
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     // `cargo run` describes xtask to us in these. Build scripts that watch them would run again
     // with every nested cargo, and everything above them would be compiled again.
     for (name, _) in env::vars_os() {
@@ -45,4 +55,40 @@ pub(crate) fn cargo() -> Command {
         }
     }
     command
+}
+
+/// What cargo printed besides that it is busy: hundreds of such lines would hide why it failed.
+pub(crate) fn without_progress(mut printed: Vec<String>) -> Vec<String> {
+    const BUSY: [&str; 7] = [
+        "Blocking",
+        "Checking",
+        "Compiling",
+        "Documenting",
+        "Downloaded",
+        "Downloading",
+        "Fresh",
+    ];
+    printed.retain(|line| {
+        let first = line.split_whitespace().next();
+        !first.is_some_and(|word| BUSY.contains(&word))
+    });
+    printed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_progress;
+
+    #[test]
+    fn why_a_build_failed_is_not_hidden_among_what_was_compiled() {
+        let printed = [
+            "   Compiling bytes v1.12.1",
+            "    Checking laneway v0.1.0",
+            "error: could not write output: No space left on device",
+            "",
+            "  --> src/lib.rs",
+        ];
+        let kept = without_progress(printed.map(str::to_owned).to_vec());
+        assert_eq!(kept, printed[2..]);
+    }
 }

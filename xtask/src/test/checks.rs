@@ -8,7 +8,7 @@ use super::selection::Checks;
 use super::summary::{Row, Summary};
 use crate::process::{self, Line};
 use crate::progress::{self, Step};
-use crate::workspace::cargo;
+use crate::workspace::{cargo, without_progress};
 
 /// Two cores compile the whole workspace from nothing in a few minutes.
 pub(super) const COMPILE_LIMIT: Duration = Duration::from_mins(30);
@@ -69,7 +69,7 @@ pub(super) fn check(name: &str, command: &mut Command) -> Row {
         Ok(end) if end.is_success() => Row::check(name, Ok(()), step.ok("")),
         Ok(end) => {
             let took = step.failed(&end.to_string());
-            progress::print(&printed);
+            progress::print(&without_progress(printed));
             Row::check(name, Err(format!("{} ({end})", shown(command))), took)
         }
         Err(error) => {

@@ -17,7 +17,7 @@ use super::summary::Row;
 use crate::process::{self, End, Line};
 use crate::progress::{self, Step};
 use crate::services::{self, Outcome, Service};
-use crate::workspace::cargo;
+use crate::workspace::{cargo, without_progress};
 
 /// No single test program may take longer.
 const SUITE_LIMIT: Duration = Duration::from_mins(10);
@@ -109,7 +109,7 @@ pub(super) fn build(workspace: &Workspace, chosen: &[String]) -> Result<Vec<Suit
         }
         Ok(end) => {
             let took = step.failed(&end.to_string());
-            progress::print(&printed);
+            progress::print(&without_progress(printed));
             Err(Box::new(Row::check(
                 NAME,
                 Err("does not compile".into()),
