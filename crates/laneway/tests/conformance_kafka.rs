@@ -1,4 +1,5 @@
-//! The broker on Kafka does what every broker must, and goes on where it was when it is opened again.
+//! The broker on Kafka does what every broker must, and goes on where it was when it is opened again: with
+//! all of a topic on one partition, and with eight.
 
 mod conformance;
 
@@ -8,10 +9,10 @@ use laneway::{Bus, BusBuilder, Error};
 
 use conformance::Fixture;
 
-/// A namespace of its own on the cluster.
-struct Kafka(String);
+/// A namespace of its own on the cluster, with topics of so many partitions.
+struct Kafka<const PARTITIONS: u32>(String);
 
-impl Fixture for Kafka {
+impl<const PARTITIONS: u32> Fixture for Kafka<PARTITIONS> {
     fn missing() -> Option<String> {
         needs::address("kafka").err()
     }
@@ -26,7 +27,21 @@ impl Fixture for Kafka {
     async fn open(&self, builder: BusBuilder) -> Result<Bus, Error> {
         builder.open(&self.0).await
     }
+
+    fn partitions(&self, _: u32) -> u32 {
+        PARTITIONS
+    }
 }
 
-conformance::conformance!(Kafka);
-conformance::conformance_across_reopening!(Kafka);
+type One = Kafka<1>;
+type Eight = Kafka<8>;
+
+mod on_one_partition {
+    crate::conformance::conformance!(One);
+    crate::conformance::conformance_across_reopening!(One);
+}
+
+mod on_eight_partitions {
+    crate::conformance::conformance!(Eight);
+    crate::conformance::conformance_across_reopening!(Eight);
+}

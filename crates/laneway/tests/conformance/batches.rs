@@ -21,7 +21,7 @@ fn note(batches: &Batches, events: &[Event]) -> Vec<u64> {
 
 pub(crate) async fn a_batch_has_events_of_one_aggregate_in_order<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let key = |number: u64| format!("key-{}", number % 3);
     let events: Vec<_> = (0..300).map(|number| event(&key(number), number)).collect();
     bus.publish_envelope_batch("orders", &events)
@@ -63,7 +63,7 @@ pub(crate) async fn a_batch_has_events_of_one_aggregate_in_order<F: Fixture>(at:
 
 pub(crate) async fn what_a_failed_batch_has_done_is_not_done_again<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let events: Vec<_> = (0..10).map(|number| event("a", number)).collect();
     bus.publish_envelope_batch("orders", &events)
         .await

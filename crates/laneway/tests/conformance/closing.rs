@@ -26,7 +26,7 @@ async fn waiting(bus: &Bus, begun: &Log, done: &Log, gate: &Gate) -> Subscriptio
 
 pub(crate) async fn closing_finishes_what_runs_and_reports_the_rest<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let (begun, done, gate) = (Log::default(), Log::default(), Gate::closed());
     waiting(&bus, &begun, &done, &gate).await;
     publish(&bus, "orders", "a", 0..5).await;
@@ -118,7 +118,7 @@ pub(crate) async fn a_group_is_left_by_whoever_closes<F: Fixture>(at: &F) {
 
 pub(crate) async fn nothing_that_was_settled_runs_again<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let (log, gate) = (Log::default(), Gate::closed());
     let subscribe = async || {
         let (seen, held) = (log.clone(), gate.clone());

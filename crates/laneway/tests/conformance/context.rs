@@ -17,7 +17,7 @@ fn contexts(contexts: &Contexts) -> Vec<Context> {
 
 pub(crate) async fn the_context_says_where_an_event_comes_from<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 8).await;
+    declare(&bus, "orders", at.partitions(8)).await;
     let seen = Contexts::default();
     let noted = seen.clone();
     bus.subscription("orders")

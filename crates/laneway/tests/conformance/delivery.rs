@@ -17,7 +17,7 @@ use super::support::{
 pub(crate) async fn order_holds_under_failures_panics_and_time_outs<F: Fixture>(at: &F) {
     const ATTEMPTS: u32 = 12;
     let bus = at.bus().await;
-    declare(&bus, "orders", 4).await;
+    declare(&bus, "orders", at.partitions(4)).await;
     let witness = Witness::of_attempts(ATTEMPTS);
     let handle = async |event: Event| {
         let number: u64 = event.json()?;
@@ -48,7 +48,7 @@ pub(crate) async fn order_holds_under_failures_panics_and_time_outs<F: Fixture>(
 pub(crate) async fn keys_run_in_parallel<F: Fixture>(at: &F) {
     let bus = at.bus().await;
     // All in one partition: parallel does not mean by partition.
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let all_at_once = Arc::new(Barrier::new(32));
     bus.subscribe_envelope("orders", move |_| {
         let all_at_once = all_at_once.clone();
@@ -67,7 +67,7 @@ pub(crate) async fn keys_run_in_parallel<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_slow_key_delays_only_itself<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let (gate, log) = (Gate::closed(), Log::default());
     let (slow, seen) = (gate.clone(), log.clone());
     let orders = bus
@@ -97,7 +97,7 @@ pub(crate) async fn a_slow_key_delays_only_itself<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_slow_key_with_a_long_backlog_delays_only_itself<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let (gate, log) = (Gate::closed(), Log::default());
     let subscribe = async || {
         let (gate, seen) = (gate.clone(), log.clone());
@@ -144,7 +144,7 @@ pub(crate) async fn a_key_that_waits_for_its_retry_delays_only_itself<F: Fixture
     // One worker: a key that waits must not hold it.
     let options = Options::default().workers(1);
     let bus = at.open(Bus::builder().lanes(options)).await.expect("open");
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let log = Log::default();
     let seen = log.clone();
     let an_hour = Duration::from_hours(1);
@@ -173,6 +173,7 @@ pub(crate) async fn a_key_that_waits_for_its_retry_delays_only_itself<F: Fixture
 
 pub(crate) async fn events_wait_for_a_handler<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     publish(&bus, "orders", "a", 0..100).await;
     publish(&bus, "orders", "b", 0..100).await;
     let log = Log::default();
@@ -191,7 +192,7 @@ pub(crate) async fn events_wait_for_a_handler<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_batch_of_events_is_published_in_order<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 4).await;
+    declare(&bus, "orders", at.partitions(4)).await;
     let log = Log::default();
     let seen = log.clone();
     bus.subscribe_envelope("orders", move |event| {
@@ -225,7 +226,7 @@ pub(crate) async fn a_record_larger_than_all_room_is_handled<F: Fixture>(at: &F)
         .most_topics(1)
         .total(Bound::new(100, 64 * 1024));
     let bus = at.open(Bus::builder().lanes(little)).await.expect("open");
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let log = Log::default();
     let seen = log.clone();
     bus.subscribe_envelope("orders", move |event| {

@@ -3,7 +3,7 @@
 use laneway::{Bus, Error, Start, Subscription};
 
 use super::Fixture;
-use super::support::{Log, SOON, publish, settled};
+use super::support::{Log, SOON, declare, publish, settled};
 
 async fn subscribe(bus: &Bus, group: &str, start: Start, log: &Log) -> Result<Subscription, Error> {
     let seen = log.clone();
@@ -38,6 +38,7 @@ pub(crate) async fn a_second_subscription_is_refused<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_place_is_given_up_once<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     let log = Log::default();
     let first = subscribe(&bus, "one", Start::Earliest, &log).await;
     let first = first.expect("subscribed");
@@ -58,6 +59,7 @@ pub(crate) async fn a_place_is_given_up_once<F: Fixture>(at: &F) {
 
 pub(crate) async fn two_groups_see_everything<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     let logs = [Log::default(), Log::default()];
     subscribe(&bus, "one", Start::Earliest, &logs[0])
         .await
@@ -75,6 +77,7 @@ pub(crate) async fn two_groups_see_everything<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_group_starts_at_the_oldest_or_now<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     publish(&bus, "orders", "a", 0..5).await;
     let (oldest, now) = (Log::default(), Log::default());
     for (group, start, log) in [
@@ -93,6 +96,7 @@ pub(crate) async fn a_group_starts_at_the_oldest_or_now<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_group_that_has_read_goes_on_where_it_was<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     let log = Log::default();
     for round in 0..3 {
         let numbers = 10 * round..10 * (round + 1);

@@ -48,7 +48,7 @@ pub(crate) async fn an_exhausted_event_becomes_a_dead_letter_and_its_key_goes_on
     at: &F,
 ) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let log = Log::default();
     let seen = log.clone();
     let orders = bus
@@ -122,7 +122,7 @@ pub(crate) async fn a_fatal_failure_is_not_tried_again<F: Fixture>(at: &F) {
 
 pub(crate) async fn letters_are_replayed_in_order_to_the_group_that_failed<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 4).await;
+    declare(&bus, "orders", at.partitions(4)).await;
     let failing = failing(&bus, "failing").await;
     let other = Log::default();
     let seen = other.clone();
@@ -157,6 +157,7 @@ pub(crate) async fn letters_are_replayed_in_order_to_the_group_that_failed<F: Fi
 
 pub(crate) async fn a_letter_is_replayed_once<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     let failing = failing(&bus, "default").await;
     publish(&bus, "orders", "bad", 0..4).await;
     settled(&bus).await;
@@ -178,6 +179,7 @@ pub(crate) async fn a_letter_is_replayed_once<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_replayed_event_that_fails_again_is_a_letter_again<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     let failing = failing(&bus, "default").await;
     publish(&bus, "orders", "bad", 0..2).await;
     settled(&bus).await;
@@ -197,6 +199,7 @@ pub(crate) async fn a_replayed_event_that_fails_again_is_a_letter_again<F: Fixtu
 
 pub(crate) async fn dropped_letters_are_gone<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     let failing = failing(&bus, "default").await;
     publish(&bus, "orders", "bad", 0..3).await;
     settled(&bus).await;
@@ -222,7 +225,7 @@ fn foreign(key: Option<&str>, payload: &str) -> Record {
 
 pub(crate) async fn a_record_that_is_no_event_is_a_dead_letter_at_once<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let failing = failing(&bus, "default").await;
     let no_id = json!({
         "event_id": "e-1", "event_type": "Happened", "event_version": 1,
@@ -261,7 +264,7 @@ pub(crate) async fn a_record_that_is_no_event_is_a_dead_letter_at_once<F: Fixtur
 
 pub(crate) async fn an_aggregate_id_is_found_where_it_is<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let failing = failing(&bus, "default").await;
     let body = |id: Option<&str>, number: u64| {
         let mut body = json!({

@@ -20,7 +20,7 @@ fn rate() -> RateLimit {
 pub(crate) async fn publishing_keeps_to_its_rate<F: Fixture>(at: &F) {
     let bus = at.open(Bus::builder().publish_rate(rate())).await;
     let bus = bus.expect("the broker can be opened");
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let began = Instant::now();
     publish(&bus, "orders", "a", 0..COUNT).await;
     assert!(began.elapsed() >= LEAST, "{:?}", began.elapsed());
@@ -94,7 +94,7 @@ pub(crate) async fn a_rate_that_is_too_slow_for_the_deadline_is_an_error<F: Fixt
 
 pub(crate) async fn an_event_id_is_handled_once<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let log = Log::default();
     let seen = log.clone();
     let orders = bus
@@ -125,7 +125,7 @@ pub(crate) async fn an_event_id_is_handled_once<F: Fixture>(at: &F) {
 
 pub(crate) async fn an_event_id_is_handled_once_in_a_batch<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let (one, two) = (event("a", 1), event("a", 2));
     let repeated = [one.clone(), one.clone(), two.clone(), one, two];
     bus.publish_envelope_batch("orders", &repeated)
@@ -161,7 +161,7 @@ pub(crate) async fn an_attempt_over_its_time_limit_is_cancelled_and_tried_again<
         }
     }
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     let limit = Duration::from_millis(50);
     let (log, dropped) = (Log::default(), Arc::new(AtomicU32::new(0)));
     let (seen, noticed) = (log.clone(), dropped.clone());

@@ -47,6 +47,12 @@ pub(crate) trait Fixture: Send + Sync + Sized + 'static {
     /// Opens a bus at that place.
     fn open(&self, builder: BusBuilder) -> impl Future<Output = Result<Bus, Error>> + Send;
 
+    /// How many partitions a topic is to have where a behaviour can be seen with any number of them.
+    /// `usual` are those that show it best.
+    fn partitions(&self, usual: u32) -> u32 {
+        usual
+    }
+
     /// Opens a bus with nothing special about it.
     fn bus(&self) -> impl Future<Output = Bus> + Send {
         async {

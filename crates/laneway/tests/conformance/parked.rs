@@ -67,7 +67,7 @@ async fn release(bus: &Bus, group: &str) {
 
 pub(crate) async fn later_events_of_a_parked_key_follow_it<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "transfers", 1).await;
+    declare(&bus, "transfers", at.partitions(1)).await;
     let ledger = Ledger::failing([1]);
     let transfers = ledger.subscribe(&bus, "ledger").await;
     for number in 0..10 {
@@ -91,6 +91,7 @@ pub(crate) async fn later_events_of_a_parked_key_follow_it<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_released_key_goes_on_in_order<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "transfers", at.partitions(16)).await;
     let ledger = Ledger::failing([0]);
     ledger.subscribe(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", 0..5).await;
@@ -114,6 +115,7 @@ pub(crate) async fn a_released_key_goes_on_in_order<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_key_that_fails_again_stays_parked<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "transfers", at.partitions(16)).await;
     let ledger = Ledger::failing([0, 2]);
     ledger.subscribe(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", 0..5).await;
@@ -134,7 +136,7 @@ pub(crate) async fn a_key_that_fails_again_stays_parked<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_release_survives_failures_that_go_away<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "transfers", 1).await;
+    declare(&bus, "transfers", at.partitions(1)).await;
     let log = Log::default();
     let parks = Arc::new(AtomicBool::new(true));
     let (seen, parking) = (log.clone(), parks.clone());
@@ -163,6 +165,7 @@ pub(crate) async fn a_release_survives_failures_that_go_away<F: Fixture>(at: &F)
 
 pub(crate) async fn more_than_one_request_can_release_is_released<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "transfers", at.partitions(16)).await;
     let ledger = Ledger::failing([0]);
     ledger.subscribe(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", [0]).await;
@@ -181,6 +184,7 @@ pub(crate) async fn more_than_one_request_can_release_is_released<F: Fixture>(at
 
 pub(crate) async fn a_key_is_parked_for_one_group<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "transfers", at.partitions(16)).await;
     let (frozen, other, open) = (
         Ledger::failing([0]),
         Ledger::failing([1]),
@@ -206,6 +210,7 @@ pub(crate) async fn a_key_is_parked_for_one_group<F: Fixture>(at: &F) {
 
 pub(crate) async fn a_key_stays_parked_for_the_next_subscription<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "transfers", at.partitions(16)).await;
     let ledger = Ledger::failing([0]);
     let first = ledger.subscribe(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", 0..3).await;
@@ -224,6 +229,7 @@ pub(crate) async fn a_key_stays_parked_for_the_next_subscription<F: Fixture>(at:
 
 pub(crate) async fn a_parked_event_can_be_dropped<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "transfers", at.partitions(16)).await;
     let ledger = Ledger::failing([0]);
     ledger.subscribe(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", 0..3).await;
@@ -243,7 +249,7 @@ pub(crate) async fn a_parked_event_can_be_dropped<F: Fixture>(at: &F) {
 
 pub(crate) async fn an_event_named_by_its_record_key_is_released<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, "transfers", 1).await;
+    declare(&bus, "transfers", at.partitions(1)).await;
     let ledger = Ledger::failing([0]);
     ledger.subscribe(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", [0]).await;

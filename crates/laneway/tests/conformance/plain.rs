@@ -37,7 +37,7 @@ async fn subscribe(bus: &Bus, log: &Log) -> Subscription {
 
 pub(crate) async fn every_message_is_handled_once<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, 4).await;
+    declare(&bus, at.partitions(4)).await;
     publish(&bus, 0..500).await;
     let log = Log::default();
     let news = subscribe(&bus, &log).await;
@@ -89,7 +89,7 @@ pub(crate) async fn a_failed_message_is_counted_and_does_not_come_again<F: Fixtu
 
 pub(crate) async fn messages_run_in_parallel<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, 1).await;
+    declare(&bus, at.partitions(1)).await;
     let all_at_once = Arc::new(Barrier::new(32));
     bus.subscribe("news", move |_| {
         let all_at_once = all_at_once.clone();
@@ -133,7 +133,7 @@ pub(crate) async fn messages_go_to_the_partitions_in_turn<F: Fixture>(at: &F) {
 
 pub(crate) async fn closing_loses_and_repeats_nothing<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, 2).await;
+    declare(&bus, at.partitions(2)).await;
     let log = Log::default();
     for round in 0..5_u64 {
         publish(&bus, 500 * round..500 * (round + 1)).await;
@@ -152,7 +152,7 @@ pub(crate) async fn what_does_not_fit_into_the_deadline_is_reported<F: Fixture>(
     let one_worker = laneway::lanes::Options::default().workers(1);
     let bus = at.open(Bus::builder().lanes(one_worker)).await;
     let bus = bus.expect("the broker can be opened");
-    declare(&bus, 1).await;
+    declare(&bus, at.partitions(1)).await;
     let (gate, log) = (Gate::closed(), Log::default());
     let (held, seen) = (gate.clone(), log.clone());
     let news = bus
@@ -185,7 +185,7 @@ pub(crate) async fn what_does_not_fit_into_the_deadline_is_reported<F: Fixture>(
 
 pub(crate) async fn a_rate_limit_leaves_messages_in_the_broker<F: Fixture>(at: &F) {
     let bus = at.bus().await;
-    declare(&bus, 1).await;
+    declare(&bus, at.partitions(1)).await;
     publish(&bus, 0..100).await;
     let log = Log::default();
     let seen = log.clone();

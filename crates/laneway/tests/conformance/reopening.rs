@@ -56,7 +56,7 @@ pub(crate) async fn a_reopened_bus_goes_on_where_it_was<F: Fixture>(at: &F) {
     for round in 0..5_u64 {
         let bus = at.bus().await;
         if round == 0 {
-            declare(&bus, "orders", 4).await;
+            declare(&bus, "orders", at.partitions(4)).await;
         }
         let faults = Faults::seeded(round).failing(0.1);
         let handler = faults.delaying(Duration::from_millis(1));
@@ -98,7 +98,7 @@ pub(crate) async fn what_was_done_above_the_lowest_unfinished_does_not_run_again
         orders.await.expect("subscribed");
     };
     let bus = at.bus().await;
-    declare(&bus, "orders", 1).await;
+    declare(&bus, "orders", at.partitions(1)).await;
     publish(&bus, "orders", "slow", [0]).await;
     for number in 0..50 {
         publish(&bus, "orders", &format!("key-{number}"), [number]).await;
@@ -119,7 +119,7 @@ pub(crate) async fn a_crash_loses_nothing_and_keeps_the_order<F: Fixture>(at: &F
     for round in 0..5_u64 {
         until_a_crash(at, async |bus| {
             if round == 0 {
-                declare(&bus, "orders", 4).await;
+                declare(&bus, "orders", at.partitions(4)).await;
             }
             let dawdling = Faults::seeded(round).delaying(Duration::from_millis(2));
             let orders = bus
@@ -173,6 +173,7 @@ pub(crate) async fn topics_are_as_they_were_declared<F: Fixture>(at: &F) {
 
 pub(crate) async fn dead_letters_survive<F: Fixture>(at: &F) {
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     let failing = async |bus: &Bus| {
         let orders = bus.subscription("orders").retry(attempts(2));
         let orders = orders.envelope(async |_| Err(Failure::new("no")));
@@ -227,6 +228,7 @@ async fn parking(bus: &Bus, log: &Log, parks: &Arc<AtomicBool>) -> Subscription 
 pub(crate) async fn parked_keys_stay_parked<F: Fixture>(at: &F) {
     let (log, parks) = (Log::default(), Arc::new(AtomicBool::new(true)));
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     parking(&bus, &log, &parks).await;
     publish(&bus, "orders", "bad", 0..3).await;
     settled(&bus).await;
@@ -268,7 +270,7 @@ pub(crate) async fn a_crash_parks_nothing_twice<F: Fixture>(at: &F) {
     for round in 0..5_u64 {
         until_a_crash(at, async |bus| {
             if round == 0 {
-                declare(&bus, "orders", 1).await;
+                declare(&bus, "orders", at.partitions(1)).await;
             }
             parking(&bus, &log, &parks).await;
             publish(&bus, "orders", "bad", 10 * round..10 * (round + 1)).await;
@@ -294,7 +296,7 @@ pub(crate) async fn whatever_happens_and_crashes_no_key_skips_an_event<F: Fixtur
     let mut dice = StdRng::seed_from_u64(5);
     for _ in 0..5 {
         until_a_crash(at, async |bus| {
-            declare(&bus, "transfers", 2).await;
+            declare(&bus, "transfers", at.partitions(2)).await;
             books.live(&bus, &mut dice, 60).await;
         });
     }
@@ -323,6 +325,7 @@ pub(crate) async fn from_now_on_means_the_same_afterwards<F: Fixture>(at: &F) {
         orders.await.expect("subscribed");
     };
     let bus = at.bus().await;
+    declare(&bus, "orders", at.partitions(16)).await;
     publish(&bus, "orders", "a", 0..3).await;
     subscribe(&bus).await;
     bus.close(SOON).await.expect("closed");
@@ -338,6 +341,7 @@ pub(crate) async fn epochs_go_on<F: Fixture>(at: &F) {
     let epochs = Log::default();
     for number in 0..3 {
         let bus = at.bus().await;
+        declare(&bus, "orders", at.partitions(16)).await;
         let noted = epochs.clone();
         bus.subscribe_envelope("orders", move |event| {
             noted.push("epoch", event.context().epoch());

@@ -128,7 +128,7 @@ impl Books {
 pub(crate) async fn whatever_happens_every_key_is_handled_in_order_and_once<F: Fixture>(at: &F) {
     for seed in 0..3 {
         let bus = at.bus().await;
-        declare(&bus, "transfers", 2).await;
+        declare(&bus, "transfers", at.partitions(2)).await;
         let books = Books::default();
         let mut dice = StdRng::seed_from_u64(seed);
         books.live(&bus, &mut dice, STEPS).await;
