@@ -12,7 +12,7 @@ use super::process::Process;
 use super::table::{Row, render};
 use super::{Outcome, Service, Shape, down, ensure, environment, interrupt, keep, release};
 
-/// Real servers for tests: Kafka, NATS, Redis, `ZooKeeper`, nginx and, if asked for, Chromium.
+/// Real servers for tests: Kafka, NATS, Redis, `ZooKeeper`, nginx and, if asked for, Chromium and kcat.
 ///
 /// They listen on free loopback ports. Programs that are missing are fetched into target/tools; data
 /// and logs are in target/services. A server that is named in the environment (`LANEWAY_TEST_KAFKA`
@@ -46,7 +46,7 @@ enum Action {
 /// Which services.
 #[derive(Debug, clap::Args)]
 struct Choice {
-    /// Only these [default: all but Chromium].
+    /// Only these [default: all but Chromium and kcat].
     #[arg(long, value_delimiter = ',', value_name = "SERVICE")]
     only: Vec<Service>,
 
@@ -195,9 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn the_browser_comes_only_when_asked_for() {
+    fn programs_come_only_when_asked_for() {
         assert_eq!(choice(&[], &[]), Service::SERVERS);
-        assert_eq!(choice(&[], &[Service::Chromium]), Service::ALL);
+        let programs = [Service::Chromium, Service::Kcat];
+        assert_eq!(choice(&[], &programs), Service::ALL);
     }
 
     #[test]

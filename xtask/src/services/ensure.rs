@@ -150,7 +150,11 @@ fn wanted_of(service: Service, shape: Shape) -> (Option<u8>, Option<NatsSync>) {
     match service {
         Service::Kafka => (shape.kafka_nodes, None),
         Service::Nats => (shape.nats_nodes, shape.nats_sync),
-        Service::Redis | Service::Zookeeper | Service::Nginx | Service::Chromium => (None, None),
+        Service::Redis
+        | Service::Zookeeper
+        | Service::Nginx
+        | Service::Chromium
+        | Service::Kcat => (None, None),
     }
 }
 

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// A server that tests talk to (or, for Chromium, a program that they drive).
+/// A server that tests talk to (or, for Chromium and kcat, a program that they drive).
 #[derive(
     Debug,
     Clone,
@@ -28,17 +28,20 @@ pub(crate) enum Service {
     Nginx,
     /// A browser for the page tests. Large, so it is fetched only when named.
     Chromium,
+    /// A plain client of Kafka for the command line. Fetched only when named.
+    Kcat,
 }
 
 impl Service {
     /// Everything this module can provide.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Kafka,
         Self::Nats,
         Self::Redis,
         Self::Zookeeper,
         Self::Nginx,
         Self::Chromium,
+        Self::Kcat,
     ];
 
     /// The five servers that come up when nothing in particular is asked for.
@@ -59,6 +62,7 @@ impl Service {
             Self::Zookeeper => "zookeeper",
             Self::Nginx => "nginx",
             Self::Chromium => "chromium",
+            Self::Kcat => "kcat",
         }
     }
 
@@ -71,6 +75,7 @@ impl Service {
             Self::Zookeeper => "LANEWAY_TEST_ZOOKEEPER",
             Self::Nginx => "LANEWAY_TEST_NGINX",
             Self::Chromium => "LANEWAY_TEST_CHROMIUM",
+            Self::Kcat => "LANEWAY_TEST_KCAT",
         }
     }
 
@@ -82,7 +87,7 @@ impl Service {
             Self::Nats => Some("LANEWAY_TEST_NATS_BIN"),
             Self::Redis => Some("LANEWAY_TEST_REDIS_BIN"),
             Self::Nginx => Some("LANEWAY_TEST_NGINX_BIN"),
-            Self::Zookeeper | Self::Chromium => None,
+            Self::Zookeeper | Self::Chromium | Self::Kcat => None,
         }
     }
 }

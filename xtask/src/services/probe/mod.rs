@@ -18,7 +18,7 @@ use self::endpoint::Endpoint;
 pub(crate) use self::endpoint::without_password;
 use super::Service;
 use super::deadline::Deadline;
-use super::server::chromium;
+use super::server::program::Program;
 
 /// Asks a service whether it works. Gives the version it reports, if it reports one.
 pub(crate) fn probe(
@@ -26,8 +26,8 @@ pub(crate) fn probe(
     address: &str,
     patience: Duration,
 ) -> anyhow::Result<Option<String>> {
-    if service == Service::Chromium {
-        return chromium::version(Path::new(address)).map(Some);
+    if let Some(program) = Program::of(service) {
+        return program.version(Path::new(address)).map(Some);
     }
     let deadline = Deadline::after(patience);
     let parts: Vec<&str> = address
@@ -42,7 +42,7 @@ pub(crate) fn probe(
             Service::Nats => nats::probe(part, deadline),
             Service::Redis => redis::probe(part, deadline),
             Service::Zookeeper => zookeeper::probe(part, deadline),
-            Service::Nginx | Service::Chromium => http::probe(part, deadline),
+            Service::Nginx | Service::Chromium | Service::Kcat => http::probe(part, deadline),
         };
         version = ask().with_context(|| without_password(part))?;
     }

@@ -1,9 +1,9 @@
 //! How each server is found or fetched, configured and started.
 
-pub(crate) mod chromium;
 mod kafka;
 mod nats;
 mod nginx;
+pub(crate) mod program;
 mod redis;
 mod zookeeper;
 
@@ -31,6 +31,7 @@ pub(crate) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
         Service::Redis => redis::build(site),
         Service::Zookeeper => zookeeper::build(site),
         Service::Nginx => nginx::build(site),
-        Service::Chromium => chromium::build(site),
+        Service::Chromium => program::CHROMIUM.build(site),
+        Service::Kcat => program::KCAT.build(site),
     }
 }
