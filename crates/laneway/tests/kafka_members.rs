@@ -3,147 +3,37 @@
 mod kafka;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use laneway::testing::{self, Witness};
-use laneway::{Bus, Subscription};
+use laneway::Bus;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
+use kafka::members::{
+    KEYS, PARTITIONS, all_of, keep_the_order_while_they_come_and_go, noting, publish_round,
+    share_evenly_as_they_come_and_go, until_shared,
+};
 use kafka::{SOON, Starts, declare, event, eventually, fresh, open, publish, settled};
-
-const PARTITIONS: u32 = 8;
-const KEYS: u64 = 40;
-
-async fn noting(bus: &Bus, member: &'static str, starts: &Starts) -> Subscription {
-    let seen = starts.clone();
-    bus.subscribe_envelope("orders", move |event| {
-        seen.note(member, &event);
-        async { Ok(()) }
-    })
-    .await
-    .expect("subscribed")
-}
-
-/// One event of each key.
-async fn publish_round(bus: &Bus, number: u64) {
-    let round = (0..KEYS).map(|key| async move {
-        publish(bus, "orders", &event(&format!("key-{key}"), number)).await;
-    });
-    futures_util::future::join_all(round).await;
-}
-
-/// Publishes rounds until so many members share evenly; answers the number of the next round.
-async fn until_shared(bus: &Bus, starts: &Starts, mut round: u64, members: usize) -> u64 {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        publish_round(bus, round).await;
-        round += 1;
-        settled(bus, "orders").await;
-        let mut found: Vec<_> = starts.shares().into_values().collect();
-        found.sort_unstable();
-        let share = PARTITIONS as usize / members;
-        if found.len() == members
-            && found
-                .iter()
-                .all(|count| (share..=share + 1).contains(count))
-        {
-            return round;
-        }
-        assert!(Instant::now() < deadline, "{found:?} of {members}");
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
-async fn members_share(settings: &str) {
-    let servers = needs::service!("kafka");
-    let address = fresh(&servers, settings);
-    let starts = Starts::default();
-    let one = open(&address).await;
-    declare(&one, "orders", PARTITIONS).await;
-    noting(&one, "one", &starts).await;
-    let mut round = until_shared(&one, &starts, 0, 1).await;
-    let two = open(&address).await;
-    noting(&two, "two", &starts).await;
-    round = until_shared(&one, &starts, round, 2).await;
-    let three = open(&address).await;
-    let third = noting(&three, "three", &starts).await;
-    round = until_shared(&one, &starts, round, 3).await;
-    third.close(SOON).await;
-    round = until_shared(&one, &starts, round, 2).await;
-    two.close(SOON).await.expect("closed");
-    round = until_shared(&one, &starts, round, 1).await;
-    starts.assert_in_order();
-    let all = usize::try_from(KEYS * round).expect("small");
-    assert_eq!(starts.len(), all, "nobody crashed, so nothing came twice");
-    assert_eq!(starts.distinct(), all);
-    one.close(SOON).await.expect("closed");
-    three.close(SOON).await.expect("closed");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_share_evenly_as_they_come_and_go() {
-    members_share("").await;
+    let address = fresh(&needs::service!("kafka"), "");
+    share_evenly_as_they_come_and_go(&address).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_share_evenly_where_the_broker_decides() {
-    members_share("&protocol=consumer").await;
+    let address = fresh(&needs::service!("kafka"), "&protocol=consumer");
+    share_evenly_as_they_come_and_go(&address).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_come_and_go_all_the_time_keep_the_order() {
-    const COUNT: u64 = 60;
     let address = fresh(&needs::service!("kafka"), "");
-    let stay = open(&address).await;
-    declare(&stay, "orders", PARTITIONS).await;
-    let witness = Witness::new();
-    let subscribe = async |bus: &Bus| {
-        let dawdling = testing::Faults::seeded(1).delaying(Duration::from_millis(2));
-        bus.subscription("orders")
-            .envelope_handler(witness.watching(dawdling.around(async |_| Ok(()))))
-            .await
-            .expect("subscribed");
-    };
-    subscribe(&stay).await;
-    let publishing = (0..KEYS).map(|key| {
-        let (witness, stay) = (&witness, &stay);
-        async move {
-            for number in 0..COUNT {
-                let event = event(&format!("key-{key}"), number);
-                let published = witness.publish(stay, "orders", &event).await;
-                published.expect("published");
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
-    });
-    let published = AtomicBool::new(false);
-    let coming_and_going = async {
-        let mut turns = 0;
-        while !published.load(Ordering::SeqCst) {
-            let (two, three) = (open(&address).await, open(&address).await);
-            subscribe(&two).await;
-            subscribe(&three).await;
-            sleep(Duration::from_millis(700)).await;
-            two.close(SOON).await.expect("closed");
-            sleep(Duration::from_millis(50)).await;
-            three.close(SOON).await.expect("closed");
-            turns += 1;
-        }
-        assert!(turns > 2, "they came and went {turns} times");
-    };
-    let publishing = async {
-        futures_util::future::join_all(publishing).await;
-        published.store(true, Ordering::SeqCst);
-    };
-    tokio::join!(publishing, coming_and_going);
-    settled(&stay, "orders").await;
-    let verdict = witness.verdict();
-    verdict.assert_ok();
-    assert_eq!(verdict.totals().messages, KEYS * COUNT);
-    assert_eq!(verdict.totals().forgiven_duplicates, 0, "nobody crashed");
-    stay.close(SOON).await.expect("closed");
+    let length = Duration::from_millis(700);
+    let twice = keep_the_order_while_they_come_and_go(&address, 60, length).await;
+    assert_eq!(twice, 0, "nobody crashed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,8 +58,7 @@ async fn what_runs_when_a_partition_is_wanted_finishes_first() {
         subscribing.await.expect("subscribed");
         if member == "one" {
             publish_round(&one, 0).await;
-            let keys = usize::try_from(KEYS).expect("small");
-            eventually("all run", async || starts.len() == keys).await;
+            eventually("all run", async || starts.len() == all_of(1)).await;
         }
     }
     settled(&one, "orders").await;
@@ -177,7 +66,7 @@ async fn what_runs_when_a_partition_is_wanted_finishes_first() {
     publish_round(&one, 1).await;
     settled(&one, "orders").await;
     assert_eq!(starts.shares().len(), 2, "both have some by then");
-    assert_eq!(starts.len(), 2 * usize::try_from(KEYS).expect("small"));
+    assert_eq!(starts.len(), all_of(2));
     starts.assert_in_order();
     one.close(SOON).await.expect("closed");
     two.close(SOON).await.expect("closed");
@@ -242,11 +131,11 @@ async fn a_process_with_a_name_gets_back_what_it_had() {
     noting(&one, "one", &starts).await;
     let two = open(&format!("{address}&instance=two")).await;
     noting(&two, "two", &starts).await;
-    let round = until_shared(&one, &starts, 0, 2).await;
+    let round = until_shared(&one, &starts, 0, &["one", "two"]).await;
     let had = |member: &str| {
         let of_last = starts.all().into_iter().rev();
         let mut partitions: Vec<_> = of_last
-            .take(usize::try_from(KEYS).expect("small"))
+            .take(all_of(1))
             .filter(|start| start.member == member)
             .map(|start| start.partition)
             .collect();

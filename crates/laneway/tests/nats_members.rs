@@ -6,93 +6,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use laneway::testing::{self, Witness};
+use laneway::Outgoing;
 use laneway::topic::Topic;
-use laneway::{Bus, Outgoing, Subscription};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use nats::{LEASE, SOON, Starts, declare, event, eventually, fresh, open, publish, settled};
-
-const PARTITIONS: u32 = 8;
-const KEYS: u64 = 40;
-
-async fn noting(bus: &Bus, member: &'static str, starts: &Starts) -> Subscription {
-    let seen = starts.clone();
-    bus.subscribe_envelope("orders", move |event| {
-        seen.note(member, &event);
-        async { Ok(()) }
-    })
-    .await
-    .expect("subscribed")
-}
-
-/// One event of each key.
-async fn publish_round(bus: &Bus, number: u64) {
-    let round = (0..KEYS).map(|key| async move {
-        publish(bus, "orders", &event(&format!("key-{key}"), number)).await;
-    });
-    futures_util::future::join_all(round).await;
-}
-
-/// Publishes rounds until the members have these shares; answers the number of the next round.
-async fn until_shared(bus: &Bus, starts: &Starts, mut round: u64, shares: &[(&str, usize)]) -> u64 {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let before = starts.distinct();
-        publish_round(bus, round).await;
-        round += 1;
-        let all = before + usize::try_from(KEYS).expect("small");
-        eventually("the round is handled", async || starts.distinct() >= all).await;
-        let found = starts.shares();
-        if found.len() == shares.len()
-            && shares
-                .iter()
-                .all(|(member, share)| found.get(member) == Some(share))
-        {
-            return round;
-        }
-        assert!(Instant::now() < deadline, "{found:?} and not {shares:?}");
-        sleep(Duration::from_millis(20)).await;
-    }
-}
+use nats::members::{
+    PARTITIONS, all_of, keep_the_order_while_they_come_and_go, noting, publish_round,
+    share_evenly_as_they_come_and_go, until_shared,
+};
+use nats::{LEASE, SOON, Starts, declare, eventually, fresh, open, settled};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_share_evenly_as_they_come_and_go() {
     let address = fresh(&needs::service!("nats"), "");
-    let starts = Starts::default();
-    let one = open(&address).await;
-    declare(&one, "orders", PARTITIONS).await;
-    noting(&one, "one", &starts).await;
-    let mut round = until_shared(&one, &starts, 0, &[("one", 8)]).await;
-    let two = open(&address).await;
-    noting(&two, "two", &starts).await;
-    round = until_shared(&one, &starts, round, &[("one", 4), ("two", 4)]).await;
-    let three = open(&address).await;
-    let third = noting(&three, "three", &starts).await;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        publish_round(&one, round).await;
-        round += 1;
-        settled(&one, "orders").await;
-        let mut shares: Vec<_> = starts.shares().into_values().collect();
-        shares.sort_unstable();
-        if shares == [2, 3, 3] {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{shares:?}");
-    }
-    third.close(SOON).await;
-    round = until_shared(&one, &starts, round, &[("one", 4), ("two", 4)]).await;
-    two.close(SOON).await.expect("closed");
-    round = until_shared(&one, &starts, round, &[("one", 8)]).await;
-    settled(&one, "orders").await;
-    starts.assert_in_order();
-    let all = usize::try_from(KEYS * round).expect("small");
-    assert_eq!(starts.len(), all, "nobody crashed, so nothing came twice");
-    assert_eq!(starts.distinct(), all);
-    one.close(SOON).await.expect("closed");
-    three.close(SOON).await.expect("closed");
+    share_evenly_as_they_come_and_go(&address).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_come_and_go_all_the_time_keep_the_order() {
+    let address = fresh(&needs::service!("nats"), "");
+    keep_the_order_while_they_come_and_go(&address, 40, Duration::from_millis(200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,7 +48,7 @@ async fn what_a_member_had_that_died_is_taken_over() {
             })
             .await
             .expect("it joins");
-        round = until_shared(&one, &starts, round, &[("one", 4), (victim, 4)]).await;
+        round = until_shared(&one, &starts, round, &["one", victim]).await;
         // Some are under way when it dies.
         publish_round(&one, round).await;
         let died = Instant::now();
@@ -127,11 +61,10 @@ async fn what_a_member_had_that_died_is_taken_over() {
             took < LEASE + Duration::from_secs(4),
             "it took {took:?} until others had its partitions"
         );
-        round = until_shared(&one, &starts, round, &[("one", 8)]).await;
+        round = until_shared(&one, &starts, round, &["one"]).await;
     }
     starts.assert_in_order();
-    let all = usize::try_from(KEYS * round).expect("small");
-    assert_eq!(starts.distinct(), all);
+    assert_eq!(starts.distinct(), all_of(round));
     one.close(SOON).await.expect("closed");
 }
 
@@ -186,7 +119,7 @@ async fn a_member_that_wakes_up_starts_nothing_and_settles_nothing() {
     noting(&one, "one", &starts).await;
     let asleep = LEASE * 6;
     let other = Frozen::start(address, starts.clone(), asleep);
-    let mut round = until_shared(&one, &starts, 0, &[("one", 4), ("frozen", 4)]).await;
+    let mut round = until_shared(&one, &starts, 0, &["one", "frozen"]).await;
     for _ in 0..2 {
         let frozen = Instant::now();
         other.freeze.store(true, Ordering::SeqCst);
@@ -200,70 +133,16 @@ async fn a_member_that_wakes_up_starts_nothing_and_settles_nothing() {
             "the other one has done its work while it slept"
         );
         // It wakes up, finds that it has lost everything, and becomes a member again.
-        round = until_shared(&one, &starts, round, &[("one", 4), ("frozen", 4)]).await;
+        round = until_shared(&one, &starts, round, &["one", "frozen"]).await;
     }
     starts.assert_in_order();
-    let all = usize::try_from(KEYS * round).expect("small");
-    assert_eq!(starts.distinct(), all);
+    assert_eq!(starts.distinct(), all_of(round));
     other.end.store(true, Ordering::SeqCst);
     one.close(SOON).await.expect("closed");
     let thread = other.thread;
     tokio::task::spawn_blocking(move || thread.join().expect("no panic"))
         .await
         .expect("it ends");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_come_and_go_all_the_time_keep_the_order() {
-    const COUNT: u64 = 40;
-    let address = fresh(&needs::service!("nats"), "");
-    let stay = open(&address).await;
-    declare(&stay, "orders", PARTITIONS).await;
-    let witness = Witness::new();
-    let subscribe = async |bus: &Bus| {
-        let dawdling = testing::Faults::seeded(1).delaying(Duration::from_millis(2));
-        bus.subscription("orders")
-            .envelope_handler(witness.watching(dawdling.around(async |_| Ok(()))))
-            .await
-            .expect("subscribed");
-    };
-    subscribe(&stay).await;
-    let publishing = (0..KEYS).map(|key| {
-        let (witness, stay) = (&witness, &stay);
-        async move {
-            for number in 0..COUNT {
-                let event = event(&format!("key-{key}"), number);
-                let published = witness.publish(stay, "orders", &event).await;
-                published.expect("published");
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
-    });
-    let published = AtomicBool::new(false);
-    let coming_and_going = async {
-        let mut turns = 0;
-        while !published.load(Ordering::SeqCst) {
-            let (two, three) = (open(&address).await, open(&address).await);
-            subscribe(&two).await;
-            subscribe(&three).await;
-            sleep(Duration::from_millis(200)).await;
-            two.close(SOON).await.expect("closed");
-            sleep(Duration::from_millis(50)).await;
-            three.close(SOON).await.expect("closed");
-            turns += 1;
-        }
-        assert!(turns > 2, "they came and went {turns} times");
-    };
-    let publishing = async {
-        futures_util::future::join_all(publishing).await;
-        published.store(true, Ordering::SeqCst);
-    };
-    tokio::join!(publishing, coming_and_going);
-    settled(&stay, "orders").await;
-    let verdict = witness.verdict();
-    verdict.assert_ok();
-    assert_eq!(verdict.totals().messages, KEYS * COUNT);
-    stay.close(SOON).await.expect("closed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

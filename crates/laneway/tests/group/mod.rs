@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod members;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
