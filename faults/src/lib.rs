@@ -14,7 +14,8 @@
 //! - `life`: one life of a process that is broken
 //! - [`delay`]: faults of delayed messages on disk
 //! - [`mod@file`]: faults of the bus on disk
-//! - [`nats`]: faults of the bus on NATS
+//! - [`group`]: faults of a bus that processes share
+//! - [`nats`], [`kafka`]: what it runs on
 //!
 //! # Adding a fault run
 //!
@@ -125,6 +126,11 @@ pub const ALL: &[Entry] = &[
         run: group::freeze::run::<kafka::Kafka>,
     },
     Entry {
+        name: "kafka-freeze-deciding",
+        about: "the same where brokers decide who has what (KIP-848)",
+        run: group::freeze::run::<kafka::Deciding>,
+    },
+    Entry {
         name: "kafka-members",
         about: "members on Kafka that come, go, fail and panic: nothing lost, order kept",
         run: group::members::run::<kafka::Kafka>,
@@ -133,6 +139,11 @@ pub const ALL: &[Entry] = &[
         name: "kafka-cluster",
         about: "kill -9 of one of three Kafka servers: nothing lost, order kept",
         run: group::cluster::run::<kafka::Kafka>,
+    },
+    Entry {
+        name: "kafka-poison",
+        about: "an event on Kafka that never ends or succeeds: the others pass it, nothing runs twice",
+        run: group::poison::run::<kafka::Kafka>,
     },
     Entry {
         name: file::recovery::NAME,

@@ -134,6 +134,15 @@ impl Life {
         ended.with_context(|| format!("it did not end within {limit:?}"))
     }
 
+    /// The most memory that it had so far, in bytes.
+    pub(crate) fn peak_memory(&self) -> Result<u64> {
+        let file = format!("/proc/{}/status", self.process.id());
+        let status = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("{file} tells of no memory"))? << 10)
+    }
+
     fn pid(&self) -> Result<Pid> {
         let pid = i32::try_from(self.process.id())
             .ok()

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Some(delay::child::ARGUMENT) => delay::child::run(arguments),
         Some(file::child::ARGUMENT) => file::child::run(arguments),
         Some(group::child::ARGUMENT) => group::child::run(arguments),
+        Some(group::poison::child::ARGUMENT) => group::poison::child::run(arguments),
         _ => run(Arguments::parse()),
     };
     result.unwrap_or_else(|error| {

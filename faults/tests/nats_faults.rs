@@ -1,54 +1,11 @@
 //! The short versions of the fault runs on NATS.
 
-use std::env;
-use std::process::Command;
-use std::time::Duration;
+mod short;
 
-use laneway_faults::shell;
-
-/// Each takes about ten seconds; a machine that is busy may take longer.
-const LIMIT: Duration = Duration::from_mins(3);
-
-/// Runs one as `cargo xtask faults NAME` does.
-fn passes(name: &str) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway-faults"));
-    let folder = tempfile::tempdir().expect("a folder for its journal");
-    let output = shell::run(command.current_dir(&folder).arg(name), LIMIT);
-    let output = output.expect("it comes to an end");
-    assert!(output.status.success(), "{}", output.text);
-}
-
-#[test]
-fn a_server_is_killed() {
-    needs::slow!();
-    needs::service!("nats");
-    passes("nats-server");
-}
-
-#[test]
-fn publishers_and_members_are_killed() {
-    needs::slow!();
-    needs::service!("nats");
-    passes("nats-client");
-}
-
-#[test]
-fn a_member_is_frozen() {
-    needs::slow!();
-    needs::service!("nats");
-    passes("nats-freeze");
-}
-
-#[test]
-fn members_come_and_go() {
-    needs::slow!();
-    needs::service!("nats");
-    passes("nats-members");
-}
-
-#[test]
-fn one_server_of_three_is_killed() {
-    needs::slow!();
-    needs::service!("nats");
-    passes("nats-cluster");
+short::short_runs! { "nats":
+    a_server_is_killed "nats-server"
+    publishers_and_members_are_killed "nats-client"
+    a_member_is_frozen "nats-freeze"
+    members_come_and_go "nats-members"
+    one_server_of_three_is_killed "nats-cluster"
 }

@@ -41,7 +41,7 @@ const LIFETIME: Duration = Duration::from_mins(15);
 /// So long a publisher waits for quiet while things are broken; it tries again later.
 const REST_WITHIN: Duration = Duration::from_secs(1);
 
-const CLOSE_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a child does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,24 +67,26 @@ struct Arguments {
     seed: u64,
 }
 
-/// The arguments after the program for a life.
+/// The arguments after the program for a life: the first one says what it is, the last one is a number that
+/// it knows the meaning of.
 pub(super) fn arguments(
-    task: Task,
+    first: &str,
+    task: &impl ValueEnum,
     url: &str,
     history: PathBuf,
     owner: u64,
-    seed: u64,
+    number: u64,
 ) -> Vec<OsString> {
     let task = task
         .to_possible_value()
         .map(|value| value.get_name().to_owned());
     vec![
-        ARGUMENT.into(),
+        first.into(),
         task.unwrap_or_default().into(),
         url.into(),
         history.into(),
         owner.to_string().into(),
-        seed.to_string().into(),
+        number.to_string().into(),
     ]
 }
 
@@ -94,13 +96,19 @@ pub(super) fn arguments(
 ///
 /// If the bus cannot be opened, or says something that it should not.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
-    let arguments = Arguments::parse_from(arguments);
+    live_out(live(Arguments::parse_from(arguments)))
+}
+
+/// Lives to the end.
+pub(super) fn live_out(
+    life: impl Future<Output = Result<()>> + Send + 'static,
+) -> Result<ExitCode> {
     // One thread, so that at most one handler has been admitted and not begun when it is frozen.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let living = async { tokio::spawn(live(arguments)).await? };
+    let living = async { tokio::spawn(life).await? };
     let result = runtime.block_on(async { timeout(LIFETIME, living).await });
     // Handlers and background work end with the process.
     runtime.shutdown_background();
@@ -139,7 +147,7 @@ async fn live(arguments: Arguments) -> Result<()> {
 }
 
 /// Resolves when the standard input ends.
-fn dismissal() -> oneshot::Receiver<()> {
+pub(super) fn dismissal() -> oneshot::Receiver<()> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());

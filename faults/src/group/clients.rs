@@ -62,6 +62,7 @@ pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     } else {
         (6, 1_500, 500)
     };
+    let lease = B::LEAST_SILENCE.max(lease);
     let plan = plan(run.dice(), kills, latest);
     run.announce(&plan);
     let servers = [B::alone(folder.path())?];

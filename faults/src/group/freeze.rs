@@ -64,6 +64,7 @@ pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     } else {
         (2, 1_000)
     };
+    let lease = B::LEAST_SILENCE.max(lease);
     let plan = plan(run.dice(), freezes, lease);
     run.announce(&plan);
     let servers = [B::alone(folder.path())?];

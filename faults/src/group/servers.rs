@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 
+use super::Broker;
 use super::child::Task;
 use super::stage::Stage;
-use super::{Broker, Server as _};
 use crate::frame::Run;
 use crate::life::now;
 use crate::verdict::Verdict;

@@ -1,5 +1,6 @@
 //! The processes of a fault run, and their history.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ impl Stage {
     /// Around servers; `settings` is what comes after the `?` of the address.
     pub(super) fn new<B: Broker>(
         folder: &Path,
-        servers: &[B::Server],
+        servers: &[Server],
         settings: &str,
     ) -> Result<Self> {
         let addresses: Vec<String> = servers.iter().map(Server::address).collect();
@@ -44,8 +45,19 @@ impl Stage {
 
     /// Starts a process.
     pub(super) fn begin(&mut self, task: Task, seed: u64) -> Result<Life> {
+        self.begin_as(|url, file, owner| {
+            child::arguments(child::ARGUMENT, &task, url, file, owner, seed)
+        })
+    }
+
+    /// Starts a process with arguments that are made of the address of the servers, the file of the history
+    /// and the number of the life.
+    pub(super) fn begin_as(
+        &mut self,
+        arguments: impl FnOnce(&str, PathBuf, u64) -> Vec<OsString>,
+    ) -> Result<Life> {
         self.lives += 1;
-        let arguments = child::arguments(task, &self.url, self.file.clone(), self.lives, seed);
+        let arguments = arguments(&self.url, self.file.clone(), self.lives);
         Life::begin(Command::new(program()?).args(arguments), self.lives)
     }
 
@@ -54,6 +66,10 @@ impl Stage {
         let mut life = self.begin(task, seed)?;
         life.hear(child::READY, READY_LIMIT)?;
         Ok(life)
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     pub(super) fn history(&self) -> &History {
@@ -78,6 +94,11 @@ impl Stage {
         for member in members {
             Self::leave(member)?;
         }
+        self.tell()
+    }
+
+    /// All that happened. Everybody has ended.
+    pub(super) fn tell(self) -> Result<Story> {
         let file = File::open(&self.file)
             .with_context(|| format!("cannot read {}", self.file.display()))?;
         Ok(Story::new(history::read(BufReader::new(file))?))

@@ -71,6 +71,28 @@ impl Story {
         last
     }
 
+    /// How many events a process has run that another one had done before.
+    pub(super) fn run_again_by(&self, process: u64) -> u64 {
+        let mut done = HashSet::new();
+        let mut again = 0;
+        for record in &self.0 {
+            match &record.event {
+                Event::Started(message, attempt) if attempt.owner == process => {
+                    again += u64::from(done.contains(message));
+                }
+                Event::Finished {
+                    message,
+                    owner,
+                    outcome,
+                } if *owner != process && outcome.is_final() => {
+                    done.insert(message);
+                }
+                _ => {}
+            }
+        }
+        again
+    }
+
     /// The longest time without a start of a handler in the half minute after a moment.
     pub(super) fn longest_pause(&self, at: u64) -> Option<Duration> {
         let until = at.saturating_add(30_000_000_000);
@@ -251,6 +273,17 @@ mod tests {
             }
             assert_eq!(passes(&history), is_fine, "{stale}");
         }
+    }
+
+    #[test]
+    fn what_is_run_again_is_counted() {
+        let history = published();
+        for (owner, seq) in [(1, 1), (1, 2), (2, 2), (2, 3)] {
+            let run = history.started("a", seq, attempt(owner, owner));
+            run.finish(Outcome::Done);
+        }
+        let story = Story::new(history.records());
+        assert_eq!([1, 2].map(|owner| story.run_again_by(owner)), [0, 1]);
     }
 
     #[test]

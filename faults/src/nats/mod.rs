@@ -6,9 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::group::Broker;
-
-pub use self::server::NatsServer;
+use crate::group::{Broker, Server};
 
 /// NATS `JetStream`.
 #[derive(Debug)]
@@ -17,13 +15,13 @@ pub struct Nats;
 impl Broker for Nats {
     const SCHEME: &str = "nats";
     const REPLICATED: &str = "replicas=3";
-    type Server = NatsServer;
+    const LEAST_SILENCE: u64 = 1;
 
-    fn alone(folder: &Path) -> Result<NatsServer> {
+    fn alone(folder: &Path) -> Result<Server> {
         server::alone(folder)
     }
 
-    fn cluster(folder: &Path) -> Result<Vec<NatsServer>> {
+    fn cluster(folder: &Path) -> Result<Vec<Server>> {
         server::cluster(folder)
     }
 
