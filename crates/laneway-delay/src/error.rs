@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::{MessageId, Refusal};
 
 /// What can go wrong with delayed messages.
@@ -55,6 +57,13 @@ pub enum Error {
     /// The store has failed; nothing is accepted until it is opened anew.
     #[error("the store has failed: {0}; start the process again")]
     Failed(String),
+    /// The disk did not answer in time. What was asked for may have happened, may still happen, or may not.
+    #[error(
+        "the disk gave no answer within {} s; it may have happened all the same: look, or ask again \
+         with the same id or idempotency key",
+        .0.as_secs()
+    )]
+    Unanswered(Duration),
     /// It was closed.
     #[error("it is closed")]
     Closed,

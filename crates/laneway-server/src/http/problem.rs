@@ -166,6 +166,9 @@ impl From<Error> for Problem {
             Error::DiskFull { .. } => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", detail)
             }
+            Error::Unanswered(_) => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail)
+            }
             Error::Closed => {
                 let detail = "the server is stopping: send it again in a moment";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail)

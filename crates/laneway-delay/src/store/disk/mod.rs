@@ -46,6 +46,7 @@ mod writer;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use laneway_disk::{Directory, Disk, RealDisk};
 use tokio::sync::{mpsc, oneshot};
@@ -62,6 +63,9 @@ const FORMAT: &str = "laneway-delay-store 1";
 
 /// How many requests wait for the writer.
 const QUEUE: usize = 1024;
+
+/// How long anybody waits for a disk that hangs.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Messages in a directory, for one process. Dropped without being closed, it closes itself soon after.
 pub struct DiskStore {
@@ -122,7 +126,15 @@ impl DiskStore {
         })
     }
 
+    /// Asks the writer, and does not wait for ever. What was asked for stays in the queue.
     async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, Error> {
+        in_time(self.ask_patiently(request)).await
+    }
+
+    async fn ask_patiently<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> Request,
     ) -> Result<T, Error> {
@@ -142,6 +154,11 @@ impl DiskStore {
         let broke_off = |error: tokio::task::JoinError| Error::Failed(error.to_string());
         working.await.map_err(broke_off)?
     }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let answer = tokio::time::timeout(ANSWER_WITHIN, answer).await;
+    answer.unwrap_or(Err(Error::Unanswered(ANSWER_WITHIN)))
 }
 
 fn open(
@@ -244,7 +261,16 @@ impl Store for DiskStore {
             if count == 0 {
                 return Vec::new();
             }
-            match self.ask(|ack| Request::Change(changes, ack)).await {
+            let changed = in_time(async {
+                let ahead = move |shared: &Shared| {
+                    shared.look_ahead(&changes);
+                    Ok(changes)
+                };
+                let changes = self.blocking(ahead).await?;
+                self.ask_patiently(|ack| Request::Change(changes, ack))
+                    .await
+            });
+            match changed.await {
                 Ok(answers) => answers,
                 Err(error) => vec![Err(error); count],
             }
@@ -269,7 +295,10 @@ impl Store for DiskStore {
             if settled.is_empty() {
                 return Ok(());
             }
-            self.ask(|ack| Request::Settle(settled, ack)).await?
+            // IMPORTANT: however long it takes. Who asks lets the floor of the line rise over these
+            // messages then, which must not happen before their rows are gone.
+            self.ask_patiently(|ack| Request::Settle(settled, ack))
+                .await?
         })
     }
 
@@ -288,12 +317,12 @@ impl Store for DiskStore {
 
     fn get<'a>(&'a self, id: &'a MessageId) -> BoxFuture<'a, Result<Option<Message>, Error>> {
         let id = id.clone();
-        Box::pin(self.blocking(move |shared| shared.get(&id)))
+        Box::pin(in_time(self.blocking(move |shared| shared.get(&id))))
     }
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, Error>> {
         let query = query.clone();
-        Box::pin(self.blocking(move |shared| shared.list(&query)))
+        Box::pin(in_time(self.blocking(move |shared| shared.list(&query))))
     }
 
     fn counts(&self) -> Counts {

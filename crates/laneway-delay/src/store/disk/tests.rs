@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::store::Asked;
-use crate::{Submission, Target, When};
+use crate::{StateName, Submission, Target, When};
 
 proptest! {
     #[test]
@@ -26,11 +26,15 @@ proptest! {
 #[derive(Clone, Default)]
 struct TestDisk {
     fails: Arc<AtomicBool>,
+    hangs: Arc<AtomicBool>,
     is_full: Arc<AtomicBool>,
 }
 
 impl Disk for TestDisk {
     fn sync(&self, journal: &File) -> io::Result<()> {
+        while self.hangs.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if self.fails.load(Ordering::SeqCst) {
             return Err(io::Error::from(io::ErrorKind::Other));
         }
@@ -92,6 +96,32 @@ async fn after_a_failed_sync_nothing_is_told_until_it_is_opened_anew() {
     withdraw(&store, "a").await.unwrap();
     let c = MessageId::new("c").unwrap();
     assert_eq!(store.get(&c).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_is_not_waited_for_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::default();
+    let store = DiskStore::open_on(folder.path(), Box::new(disk.clone())).await;
+    let store = store.unwrap();
+    submit(&store, "a").await.unwrap();
+    disk.hangs.store(true, Ordering::SeqCst);
+    // Time passes at once when everybody waits.
+    tokio::time::pause();
+    let unanswered = Err(Error::Unanswered(ANSWER_WITHIN));
+    assert_eq!(submit(&store, "b").await, unanswered);
+    assert_eq!(withdraw(&store, "a").await.map(drop), unanswered.map(drop));
+    tokio::time::resume();
+    disk.hangs.store(false, Ordering::SeqCst);
+    // It was true that nobody knew: both happened after all.
+    store.close().await.unwrap();
+    let store = DiskStore::open(folder.path()).await.unwrap();
+    let state = async |id| {
+        let message = store.get(&MessageId::new(id).unwrap()).await.unwrap();
+        message.map(|message| StateName::from(message.record.state()))
+    };
+    assert_eq!(state("a").await, Some(StateName::Withdrawn));
+    assert_eq!(state("b").await, Some(StateName::Scheduled));
 }
 
 #[tokio::test]
