@@ -38,7 +38,7 @@ use crate::{Sinks, Timestamp};
 const MOST_UNSETTLED: usize = 65_536;
 
 /// How many messages are read at a time, so that the first ones do not wait for the last ones.
-const READ_AT_ONCE: usize = 16_384;
+const READ_AT_ONCE: usize = 4_096;
 
 /// How long to wait before a store that failed to read is asked again.
 const READ_AGAIN: Duration = Duration::from_secs(1);

@@ -261,7 +261,7 @@ impl Store for DiskStore {
             if count == 0 {
                 return Vec::new();
             }
-            let changed = in_time(async {
+            let answers = in_time(async {
                 let ahead = move |shared: &Shared| {
                     shared.look_ahead(&changes);
                     Ok(changes)
@@ -270,7 +270,7 @@ impl Store for DiskStore {
                 self.ask_patiently(|ack| Request::Change(changes, ack))
                     .await
             });
-            match changed.await {
+            match answers.await {
                 Ok(answers) => answers,
                 Err(error) => vec![Err(error); count],
             }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
+use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, PartitioningPolicy};
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions};
 use laneway_disk::{Database, read_numbers, unsealed};
 
@@ -13,7 +13,7 @@ use crate::{Counts, Error, Timestamp, TopicCounts};
 const MIB: u64 = 1 << 20;
 
 /// Blocks of rows that were read from disk.
-const CACHE_BYTES: u64 = 32 * MIB;
+const CACHE_BYTES: u64 = 64 * MIB;
 
 /// The tables.
 pub(super) struct Tables {
@@ -57,12 +57,17 @@ impl Tables {
                     // Messages are looked up one by one as often as they are read in order.
                     .data_block_size_policy(BlockSizePolicy::all(4 << 10))
                     .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+                    // Index and filter of a large file come to megabytes. In one piece they would push
+                    // each other out of the cache, and be read again for every single row.
+                    .index_block_partitioning_policy(PartitioningPolicy::new([false, false, true]))
+                    .filter_block_partitioning_policy(PartitioningPolicy::new([false, true]))
             }
         };
         // Read by scans and by those who know that their row is there: filters would only cost.
         let known = |memtable| move || rows(memtable)().filter_policy(FilterPolicy::disabled());
         Ok(Self {
-            line: database.keyspace("line", known(16 * MIB))?,
+            // The same, but many new files lie side by side: filters tell which of them has the row.
+            line: database.keyspace("line", || rows(16 * MIB)().expect_point_read_hits(true))?,
             // Ids hardly get smaller, and unpacking a block costs more than finding an id in it.
             ids: database.keyspace("ids", || {
                 let plain = CompressionPolicy::all(CompressionType::None);

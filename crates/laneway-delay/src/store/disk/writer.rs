@@ -30,8 +30,9 @@ const SETTLEMENT_BYTES: usize = 400;
 /// How often the floor of the line is looked at.
 const RAISE_FLOOR_EVERY: Duration = Duration::from_secs(1);
 
-/// How long what nobody waits for may stay unsynced: a power cut repeats it.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How long what nobody waits for may stay unsynced: a power cut repeats it. Much at once would hold up
+/// others who sync on the same disk.
+const SYNC_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the last commit is noted where damage to the engine's files does not reach it.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
