@@ -114,6 +114,6 @@ pub const ALL: &[Entry] = &[
         name: delay::NAME,
         about: delay::ABOUT,
         build: delay::bench,
-        service: None,
+        service: Some(delay::SERVICE),
     },
 ];

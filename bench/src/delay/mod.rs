@@ -1,14 +1,18 @@
 //! Delayed messages on disk: how fast they are taken, how late they are, what they cost while they wait.
 //!
 //! - `rig`: a store, a bus that they are delivered to, and the messages
+//! - `arrivals`: when they came, and how late that was
 //! - `ingest`: how fast they are accepted, durably
 //! - `late`: how late they are at a steady rate, and how fast many are that are due at once
 //! - `http`: the same through the server, by requests and callbacks
 //! - `pending`: memory, restart, withdraw and extend with millions that wait
+//! - `peers`: others who keep messages until they are due
 
+mod arrivals;
 mod http;
 mod ingest;
 mod late;
+mod peers;
 mod pending;
 mod rig;
 
@@ -16,6 +20,7 @@ use std::time::Duration;
 
 use crate::frame::{Bench, Scale, Scenario, Unit};
 use crate::results::{Figures, Results};
+use crate::services::Service;
 
 /// Its name on the command line.
 pub const NAME: &str = "delay";
@@ -30,8 +35,42 @@ const RESTART: &str = "restart_ms";
 const WITHDRAWN: &str = "withdrawn_per_s";
 const EXTENDED: &str = "extended_per_s";
 
+/// Messages that are due one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Steady {
+    per_second: u64,
+    seconds: u64,
+}
+
+impl Steady {
+    fn count(self) -> u64 {
+        self.per_second * self.seconds
+    }
+
+    /// When one of them is due, from the first on, in whole milliseconds.
+    fn after(self, number: u64) -> Duration {
+        Duration::from_millis((number * 1000).div_ceil(self.per_second))
+    }
+}
+
 /// The first of those over HTTP builds the server.
 const BUILD: Duration = Duration::from_mins(20);
+
+const INGEST: &str = "ingest, batches";
+const SINGLE: &str = "ingest, one by one";
+const LATE: &str = "late";
+const BURST: &str = "burst";
+const PENDING: &str = "pending";
+const HTTP_BATCH: &str = "http, batches";
+const HTTP_SINGLE: &str = "http, one by one";
+const HTTP_LATE: &str = "http, late";
+const HTTP_STUCK: &str = "http, stuck host";
+
+/// Servers of peers: nothing is asked of those that are started, but their programs are here then.
+pub const SERVICE: Service = Service {
+    variable: "LANEWAY_TEST_NATS",
+    arguments: &["--only", "nats,redis"],
+};
 
 /// Builds it.
 #[must_use]
@@ -45,41 +84,54 @@ pub fn bench(scale: Scale) -> Bench {
         http_batch(scale),
         http_single(scale),
         http_late(scale),
+        http_stuck(scale),
     ];
     Bench::new(NAME, scale, scenarios).figures(figures)
 }
 
 fn ingest_batch(scale: Scale) -> Scenario {
-    let count = scale.pick(200_000, 1_000_000);
+    let count = scale.pick(200_000, 500_000);
+    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(3));
     let about = format!(
-        "{count} messages of 128 bytes, due in a week, in batches of 500 by 4 tasks; synced before they are accepted"
+        "messages of 128 bytes, due in a week, in batches of 500 by 4 clients; ours {count}, synced before they are accepted; peers for {time:?}"
     );
-    Scenario::new("ingest, batches", about, Unit::PerSecond)
+    let ours = Scenario::new(INGEST, about, Unit::PerSecond)
         .contender(OURS, move || ingest::batches(count))
-        .rounds(scale.pick(2, 3))
+        .rounds(scale.pick(2, 3));
+    peers::ingest(ours, time)
 }
 
 fn ingest_single(scale: Scale) -> Scenario {
-    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(4));
+    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(3));
     let about = format!("64 × one message after the other, for {time:?}; synced before accepted");
-    Scenario::new("ingest, one by one", about, Unit::PerSecond)
+    Scenario::new(SINGLE, about, Unit::PerSecond)
         .contender(OURS, move || ingest::singles(64, time))
         .rounds(scale.pick(2, 3))
 }
 
 fn late(scale: Scale) -> Scenario {
-    let seconds = scale.pick(3, 20);
+    let steady = Steady {
+        per_second: 10_000,
+        seconds: scale.pick(3, 10),
+    };
     let about = format!(
-        "10,000 due per second for {seconds} s, to a topic of a bus on disk: 99 of 100 handlers start within"
+        "10,000 due per second for {} s: 99 of 100 are handled within; ours through a topic of a bus on disk",
+        steady.seconds
     );
-    Scenario::new("late", about, Unit::Seconds).contender_once(OURS, move || late::steady(seconds))
+    let ours = Scenario::new(LATE, about, Unit::Seconds)
+        .contender_once(OURS, move || late::steady(steady));
+    peers::late(ours, steady)
 }
 
 fn burst(scale: Scale) -> Scenario {
-    let about = "200,000 due at once, to a topic of a bus on disk, until all are handled";
-    Scenario::new("burst", about, Unit::PerSecond)
-        .contender(OURS, late::burst)
-        .rounds(scale.pick(1, 3))
+    let count = 200_000;
+    let about = format!(
+        "{count} due at once, until all are handled; ours through a topic of a bus on disk, beanstalkd from its first on"
+    );
+    let ours = Scenario::new(BURST, about, Unit::PerSecond)
+        .contender(OURS, move || late::burst(count))
+        .rounds(scale.pick(1, 3));
+    peers::burst(ours, count)
 }
 
 fn pending(scale: Scale) -> Scenario {
@@ -87,70 +139,108 @@ fn pending(scale: Scale) -> Scenario {
     let about = format!(
         "{count} messages due in a week: growth of the resident memory for each, with what does not depend on how many there are"
     );
-    Scenario::new("pending", about, Unit::Bytes)
+    Scenario::new(PENDING, about, Unit::Bytes)
         .contender_once(OURS, move || pending::waiting(count))
         .deadline(Duration::from_mins(20))
 }
 
 fn http_batch(scale: Scale) -> Scenario {
-    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(4));
+    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(3));
     let about =
         format!("over HTTP: requests of 500 on 4 connections, for {time:?}; synced before 202");
-    Scenario::new("http, batches", about, Unit::PerSecond)
+    Scenario::new(HTTP_BATCH, about, Unit::PerSecond)
         .contender(OURS, move || http::batches(4, time))
         .rounds(scale.pick(2, 3))
         .deadline(BUILD)
 }
 
 fn http_single(scale: Scale) -> Scenario {
-    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(4));
+    let time = scale.pick(Duration::from_secs(1), Duration::from_secs(3));
     let about = format!(
         "over HTTP: one message a request on 64 connections, for {time:?}; synced before 202"
     );
-    Scenario::new("http, one by one", about, Unit::PerSecond)
+    Scenario::new(HTTP_SINGLE, about, Unit::PerSecond)
         .contender(OURS, move || http::singles(64, time))
         .rounds(scale.pick(2, 3))
         .deadline(BUILD)
 }
 
 fn http_late(scale: Scale) -> Scenario {
-    let seconds = scale.pick(3, 20);
+    let steady = Steady {
+        per_second: 3_000,
+        seconds: scale.pick(3, 10),
+    };
     let about = format!(
-        "3,000 due per second for {seconds} s, by callbacks to one host: 99 of 100 arrive within"
+        "3,000 due per second for {} s, by callbacks to one host: 99 of 100 arrive within",
+        steady.seconds
     );
-    Scenario::new("http, late", about, Unit::Seconds)
-        .contender_once(OURS, move || http::callbacks(seconds))
+    Scenario::new(HTTP_LATE, about, Unit::Seconds)
+        .contender_once(OURS, move || http::callbacks(steady))
+        .deadline(BUILD)
+}
+
+fn http_stuck(scale: Scale) -> Scenario {
+    let steady = Steady {
+        per_second: 1_000,
+        seconds: scale.pick(3, 10),
+    };
+    let about = format!(
+        "1,000 due per second for {} s, by callbacks to ten hosts of which one never answers: of those to the others 99 of 100 arrive within",
+        steady.seconds
+    );
+    Scenario::new(HTTP_STUCK, about, Unit::Seconds)
+        .contender_once(OURS, move || http::beside_a_stuck_host(steady))
         .deadline(BUILD)
 }
 
 fn figures(results: &Results, figures: &mut Figures) {
-    figures.set("ingest_batch_s", results.median("ingest, batches", OURS));
-    figures.set(
-        "ingest_single_s",
-        results.median("ingest, one by one", OURS),
-    );
-    let p50 = results.count("late", OURS, P50);
-    figures.set("late_p50_ms", p50.map(|micros| micros as f64 / 1e3));
-    let p99 = results.median("late", OURS);
-    figures.set("late_p99_ms", p99.map(|seconds| seconds * 1e3));
-    figures.set("burst_s", results.median("burst", OURS));
-    figures.set("rss_per_pending", results.median("pending", OURS));
-    let restart = results.count("pending", OURS, RESTART);
-    figures.set("restart_s", restart.map(|millis| millis as f64 / 1e3));
-    for (name, count) in [("withdraw_s", WITHDRAWN), ("extend_s", EXTENDED)] {
-        let count = results.count("pending", OURS, count);
-        figures.set(name, count.map(|count| count as f64));
-    }
+    let best = |scenario, names: [&str; 3], best: fn(f64, f64) -> f64| {
+        let medians = names
+            .iter()
+            .filter_map(|name| results.median(scenario, name));
+        medians.reduce(best)
+    };
+    let over = |scenario, peer: Option<f64>| Some(results.median(scenario, OURS)? / peer?);
     for (name, scenario) in [
-        ("http_batch_s", "http, batches"),
-        ("http_single_s", "http, one by one"),
+        ("ingest_batch_s", INGEST),
+        ("ingest_single_s", SINGLE),
+        ("burst_s", BURST),
+        ("rss_per_pending", PENDING),
+        ("http_batch_s", HTTP_BATCH),
+        ("http_single_s", HTTP_SINGLE),
     ] {
         figures.set(name, results.median(scenario, OURS));
     }
-    let p99 = results.median("http, late", OURS);
-    figures.set("callback_late_p99_ms", p99.map(|seconds| seconds * 1e3));
+    for (name, scenario) in [
+        ("late_p99_ms", LATE),
+        ("callback_late_p99_ms", HTTP_LATE),
+        ("beside_stuck_host_p99_ms", HTTP_STUCK),
+    ] {
+        let p99 = results.median(scenario, OURS);
+        figures.set(name, p99.map(|seconds| seconds * 1e3));
+    }
+    figures.set(
+        "ingest_over_best_peer",
+        over(INGEST, best(INGEST, peers::SYNCED, f64::max)),
+    );
+    figures.set(
+        "late_over_best_peer",
+        over(LATE, best(LATE, peers::USUAL, f64::min)),
+    );
+    figures.set(
+        "burst_over_best_peer",
+        over(BURST, best(BURST, peers::USUAL, f64::max)),
+    );
+    let p50 = results.count(LATE, OURS, P50);
+    figures.set("late_p50_ms", p50.map(|micros| micros as f64 / 1e3));
+    let restart = results.count(PENDING, OURS, RESTART);
+    figures.set("restart_s", restart.map(|millis| millis as f64 / 1e3));
+    for (name, count) in [("withdraw_s", WITHDRAWN), ("extend_s", EXTENDED)] {
+        let count = results.count(PENDING, OURS, count);
+        figures.set(name, count.map(|count| count as f64));
+    }
     for name in [EARLY, LOST] {
-        let counts: Option<Vec<u64>> = ["late", "burst", "http, late"]
+        let counts: Option<Vec<u64>> = [LATE, BURST, HTTP_LATE, HTTP_STUCK]
             .iter()
             .map(|scenario| results.count(scenario, OURS, name))
             .collect();

@@ -100,8 +100,9 @@ async fn restart(rig: &mut Rig) -> Result<Duration> {
     // Due while nothing runs.
     let due = after(Duration::from_millis(200));
     rig.delays.submit_one(message(0, due)).await?;
+    rig.delays.close(Duration::from_secs(30)).await?;
     let started = Instant::now();
-    rig.reopen().await?;
+    rig.open_again().await?;
     let first = tokio::time::timeout(Duration::from_mins(1), received.recv());
     first.await.context("nothing was delivered")?;
     Ok(started.elapsed())

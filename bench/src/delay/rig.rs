@@ -39,9 +39,8 @@ impl Rig {
         })
     }
 
-    /// Opens the messages again.
-    pub(super) async fn reopen(&mut self) -> Result<()> {
-        self.delays.close(Duration::from_secs(30)).await?;
+    /// Opens the messages again that were closed.
+    pub(super) async fn open_again(&mut self) -> Result<()> {
         self.delays = open(&self.bus, &self.folder).await?;
         Ok(())
     }
@@ -96,8 +95,13 @@ impl Rig {
 pub(super) fn message(number: u64, due: Timestamp) -> Submission {
     let target = Target::bus(TOPIC, format!("key-{}", number % KEYS), "Due");
     Submission::new(TOPIC, When::At(due), target)
-        .payload(format!("\"{number:010}{:x<1$}\"", "", PAYLOAD - 12))
+        .payload(payload(number))
         .content_type("application/json")
+}
+
+/// 128 bytes of JSON that begin with a number.
+pub(super) fn payload(number: u64) -> String {
+    format!("\"{number:010}{:x<1$}\"", "", PAYLOAD - 12)
 }
 
 /// The number that a payload begins with.

@@ -6,22 +6,22 @@
 mod receiver;
 mod server;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 
-use self::receiver::Receiver;
+use self::receiver::{Receiver, stuck_host};
 use self::server::Server;
 use super::rig::now_micros;
-use super::{EARLY, LOST, P50};
+use super::{EARLY, LOST, P50, Steady};
 use crate::frame::Sample;
 
 /// How long anything may take before the benchmark gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-const CALLBACKS_PER_SECOND: u64 = 3_000;
 const BATCH: u64 = 500;
 const NEXT_WEEK: &str = r#""delay":"7d""#;
 const TO_BUS: &str = r#"{"bus":{"topic":"due","aggregate_id":"key-1","event_type":"Due"}}"#;
@@ -74,22 +74,37 @@ async fn load(
     Ok(Sample::rate(usize::try_from(count)?, started.elapsed()))
 }
 
-/// How late callbacks are at a steady rate.
-pub(super) async fn callbacks(seconds: u64) -> Result<Sample> {
+/// How late callbacks to one host are.
+pub(super) async fn callbacks(steady: Steady) -> Result<Sample> {
+    let receiver = Receiver::start(1).await?;
+    let hosts = receiver.hosts().to_vec();
+    late(steady, &receiver, &hosts).await
+}
+
+/// How late callbacks to nine hosts are while a tenth one takes them and never answers.
+pub(super) async fn beside_a_stuck_host(steady: Steady) -> Result<Sample> {
+    let receiver = Receiver::start(9).await?;
+    let mut hosts = receiver.hosts().to_vec();
+    hosts.push(stuck_host().await?);
+    late(steady, &receiver, &hosts).await
+}
+
+/// Has callbacks be due at these hosts in turn; waits for those that the receiver gets.
+async fn late(steady: Steady, receiver: &Receiver, hosts: &[SocketAddr]) -> Result<Sample> {
     let server = Server::start().await?;
-    let receiver = Receiver::start().await?;
-    let count = CALLBACKS_PER_SECOND * seconds;
-    let target = format!(
-        r#"{{"callback":{{"url":"http://{}/"}}}}"#,
-        receiver.address()
-    );
+    let count = steady.count();
+    let targets: Vec<String> = hosts
+        .iter()
+        .map(|host| format!(r#"{{"callback":{{"url":"http://{host}/"}}}}"#))
+        .collect();
     // Time to take them all, before the first is due.
     let start = now_micros() / 1_000 + 3_000 + count / 20;
     let mut connection = server.connect().await?;
     for first in (0..count).step_by(usize::try_from(BATCH)?) {
-        let messages = (first..(first + BATCH).min(count)).map(|number| {
-            let due = start + number * 1_000 / CALLBACKS_PER_SECOND;
-            message(&format!(r#""deliver_at":{due}"#), &target)
+        let messages = (first..(first + BATCH).min(count)).zip(targets.iter().cycle());
+        let messages = messages.map(|(number, target)| {
+            let due = u128::from(start) + steady.after(number).as_millis();
+            message(&format!(r#""deliver_at":{due}"#), target)
         });
         connection
             .post("/v1/messages:batch", &batch(messages))
@@ -99,16 +114,16 @@ pub(super) async fn callbacks(seconds: u64) -> Result<Sample> {
         now_micros() / 1_000 < start,
         "they were not taken before the first was due"
     );
-    let late = receiver
-        .wait_for(count, PATIENCE + Duration::from_secs(seconds))
-        .await;
+    let expected = count * receiver.hosts().len() as u64 / hosts.len() as u64;
+    let patience = PATIENCE + Duration::from_secs(steady.seconds);
+    let late = receiver.wait_for(expected, patience).await;
     let percentile = |percent: usize| late.get(late.len() * percent / 100).copied();
     let micros = |late: Option<i64>| u64::try_from(late.unwrap_or_default()).unwrap_or(0);
     let early = late.iter().filter(|late| **late < 0).count();
     Ok(Sample::time(Duration::from_micros(micros(percentile(99))))
         .count(P50, micros(percentile(50)))
         .count(EARLY, early as u64)
-        .count(LOST, count.saturating_sub(late.len() as u64)))
+        .count(LOST, expected.saturating_sub(late.len() as u64)))
 }
 
 /// A message of 128 bytes.

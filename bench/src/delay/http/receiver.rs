@@ -16,26 +16,32 @@ use crate::delay::rig::now_micros;
 type Late = Arc<Mutex<Vec<i64>>>;
 
 pub(super) struct Receiver {
-    address: SocketAddr,
+    hosts: Vec<SocketAddr>,
     late: Late,
 }
 
 impl Receiver {
-    pub(super) async fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        let late = Late::default();
-        let noted = Arc::clone(&late);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&noted)));
-            }
-        });
-        Ok(Self { address, late })
+    /// Takes callbacks as so many hosts.
+    pub(super) async fn start(hosts: usize) -> Result<Self> {
+        let mut receiver = Self {
+            hosts: Vec::new(),
+            late: Late::default(),
+        };
+        for _ in 0..hosts {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            receiver.hosts.push(listener.local_addr()?);
+            let noted = Arc::clone(&receiver.late);
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(serve(stream, Arc::clone(&noted)));
+                }
+            });
+        }
+        Ok(receiver)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    pub(super) fn hosts(&self) -> &[SocketAddr] {
+        &self.hosts
     }
 
     /// How late each one was, sorted, once that many are there or the time is up.
@@ -52,6 +58,19 @@ impl Receiver {
         late.sort_unstable();
         late
     }
+}
+
+/// A host that takes every connection and never answers.
+pub(super) async fn stuck_host() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            held.push(stream);
+        }
+    });
+    Ok(address)
 }
 
 /// Ends when the caller hangs up.
