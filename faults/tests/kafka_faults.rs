@@ -7,5 +7,6 @@ short::short_runs! { "kafka":
     publishers_and_members_are_killed "kafka-client"
     a_member_is_frozen "kafka-freeze"
     a_member_is_frozen_where_brokers_decide "kafka-freeze-deciding"
+    one_server_of_three_is_killed "kafka-cluster"
     one_event_is_poison "kafka-poison"
 }

@@ -2,11 +2,13 @@
 
 mod kafka;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use laneway::Bus;
+use laneway::retry::RetryPolicy;
+use laneway::topic::{Partitions, partition_of};
+use laneway::{Bus, Envelope, Failure};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
@@ -72,14 +74,31 @@ async fn what_runs_when_a_partition_is_wanted_finishes_first() {
     two.close(SOON).await.expect("closed");
 }
 
-/// Counts what is handled. Aggregate `stuck` is not, if told so.
-async fn counting(bus: &Bus, runs: Arc<AtomicU64>, is_stuck: bool) {
-    let orders = bus.subscribe_envelope("orders", move |event| {
-        let stays = is_stuck && event.aggregate_id().as_str() == "stuck";
+/// What becomes of events whose aggregate ids begin with `bad`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bad {
+    /// They never come to an end.
+    Stuck,
+    /// They fail, and wait long for their next attempt.
+    Failing,
+    /// They are not bad any more.
+    Fine,
+}
+
+/// Counts what is handled.
+async fn counting(bus: &Bus, runs: Arc<AtomicU64>, bad: Bad) {
+    let long = Duration::from_mins(5);
+    let retry = RetryPolicy::exponential(5, long, long).expect("a valid policy");
+    let orders = bus.subscription("orders").retry(retry);
+    let orders = orders.envelope(move |event| {
+        let is_bad = event.aggregate_id().as_str().starts_with("bad");
+        let bad = if is_bad { bad } else { Bad::Fine };
         let runs = runs.clone();
         async move {
-            if stays {
-                std::future::pending::<()>().await;
+            match bad {
+                Bad::Stuck => std::future::pending().await,
+                Bad::Failing => return Err(Failure::new("not now")),
+                Bad::Fine => {}
             }
             runs.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -88,37 +107,104 @@ async fn counting(bus: &Bus, runs: Arc<AtomicU64>, is_stuck: bool) {
     orders.await.expect("subscribed");
 }
 
+/// Counts, in a runtime that can be taken away as a crash would.
+async fn counting_until_a_crash(address: &str, runs: &Arc<AtomicU64>, bad: Bad) -> Runtime {
+    let runtime = Runtime::new().expect("a runtime");
+    let (address, runs) = (address.to_owned(), runs.clone());
+    let joining = runtime.handle().spawn(async move {
+        counting(&open(&address).await, runs, bad).await;
+    });
+    joining.await.expect("it joins");
+    runtime
+}
+
+async fn publish_all(bus: &Bus, events: impl Iterator<Item = Envelope>) {
+    let events: Vec<_> = events.collect();
+    for some in events.chunks(1000) {
+        let published = bus.publish_envelope_batch("orders", some).await;
+        published.expect("published");
+    }
+}
+
+/// What is unsettled in each partition.
+async fn left(bus: &Bus) -> Vec<u64> {
+    let lags = bus.backlog("orders", "default").await.expect("an answer");
+    lags.iter().map(|lag| lag.records).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_done_behind_a_stuck_event_does_not_run_again_after_a_crash() {
     const BEHIND: u64 = 3000;
     let address = fresh(&needs::service!("kafka"), "");
     let bus = open(&address).await;
     declare(&bus, "orders", 1).await;
-    publish(&bus, "orders", &event("stuck", 0)).await;
+    publish(&bus, "orders", &event("bad", 0)).await;
     let others = (0..BEHIND).map(|number| event(&format!("key-{}", number % 50), number / 50));
-    let others: Vec<_> = others.collect();
-    for some in others.chunks(500) {
-        let published = bus.publish_envelope_batch("orders", some).await;
-        published.expect("published");
-    }
+    publish_all(&bus, others).await;
     let runs = Arc::new(AtomicU64::new(0));
-    let runtime = Runtime::new().expect("a runtime");
-    let (crashing, counted) = (address.clone(), runs.clone());
-    let joining = runtime.handle().spawn(async move {
-        let bus = open(&crashing).await;
-        counting(&bus, counted, true).await;
-    });
-    joining.await.expect("it joins");
+    let runtime = counting_until_a_crash(&address, &runs, Bad::Stuck).await;
     eventually("only the stuck one is left", async || {
-        let lags = bus.backlog("orders", "default").await.expect("an answer");
-        lags.iter().map(|lag| lag.records).sum::<u64>() == 1
+        left(&bus).await == [1]
     })
     .await;
     runtime.shutdown_background();
     assert_eq!(runs.load(Ordering::SeqCst), BEHIND);
-    counting(&bus, runs.clone(), false).await;
+    counting(&bus, runs.clone(), Bad::Fine).await;
     settled(&bus, "orders").await;
     assert_eq!(runs.load(Ordering::SeqCst), BEHIND + 1, "and nothing twice");
+    bus.close(SOON).await.expect("closed");
+}
+
+/// Keys that begin so and are all in one partition of two.
+fn keys_in(partition: u32, beginning: &str) -> impl Iterator<Item = String> {
+    let partitions = Partitions::new(2).expect("a valid number");
+    let keys = (0..).map(move |number| format!("{beginning}-{number}"));
+    keys.filter(move |key| partition_of(key, partitions) == partition)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_whose_position_is_full_is_read_no_further_and_the_others_go_on() {
+    /// One in eight waits for its next attempt; the others are done around it.
+    const FULL: usize = 30_000;
+    const OTHERS: usize = 2_000;
+    let address = fresh(&needs::service!("kafka"), "&session_ms=2000");
+    let bus = open(&address).await;
+    declare(&bus, "orders", 2).await;
+    let good: Vec<_> = keys_in(0, "good").take(50).collect();
+    let bad = keys_in(0, "bad").take(FULL / 8);
+    let around = bad.enumerate().flat_map(|(index, bad)| {
+        let others = (1..8).map(move |place| (8 * index + place) % 50);
+        let others: Vec<_> = others.map(|key| event(&good[key], 0)).collect();
+        std::iter::once(event(&bad, 0)).chain(others)
+    });
+    publish_all(&bus, around.collect::<Vec<_>>().into_iter()).await;
+    let others = keys_in(1, "good").take(OTHERS);
+    publish_all(&bus, others.map(|key| event(&key, 0))).await;
+
+    let runs = Arc::new(AtomicU64::new(0));
+    let runtime = counting_until_a_crash(&address, &runs, Bad::Failing).await;
+    let at_rest = Mutex::new(Vec::new());
+    eventually("it comes to rest", async || {
+        let now = left(&bus).await;
+        let before = std::mem::replace(&mut *at_rest.lock().expect("no panic"), now.clone());
+        sleep(Duration::from_millis(500)).await;
+        now == before && now[1] == 0
+    })
+    .await;
+    let handled = runs.load(Ordering::SeqCst);
+    let total = (FULL + OTHERS) as u64;
+    assert_eq!(
+        left(&bus).await,
+        [total - handled, 0],
+        "all of it is committed"
+    );
+    // Bits take the least room: about 24,000 of them fit. Had it been read to its end, 26,250 would be done.
+    let done = handled - OTHERS as u64;
+    assert!((20_000..22_000).contains(&done), "{done} are done");
+    runtime.shutdown_background();
+    counting(&bus, runs.clone(), Bad::Fine).await;
+    settled(&bus, "orders").await;
+    assert_eq!(runs.load(Ordering::SeqCst), total, "and nothing twice");
     bus.close(SOON).await.expect("closed");
 }
 
