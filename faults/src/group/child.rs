@@ -4,6 +4,7 @@
 //! It is this program once more, with `group-child` as its first argument. It comes to its end when its
 //! standard input does.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub const ARGUMENT: &str = "group-child";
 /// The lines that a child tells.
 pub(super) const READY: &str = "ready";
 pub(super) const DONE: &str = "done";
+/// A member handles something in a partition that it has not had, or has had again since.
+pub(super) const OWNS: &str = "owns";
 
 const TOPIC: &str = "orders";
 const GROUP: &str = "default";
@@ -246,7 +249,13 @@ async fn handle(
     dismissed: oneshot::Receiver<()>,
 ) -> Result<()> {
     let (owner, task) = (arguments.owner, arguments.task);
+    let places = std::sync::Mutex::new(HashSet::new());
     let handler = move |event: Event| {
+        let place = (event.context().partition(), event.context().epoch());
+        let is_new = places.lock().is_ok_and(|mut places| places.insert(place));
+        if is_new {
+            println!("{OWNS}");
+        }
         let history = history.clone();
         async move { handle_event(&history, owner, task, &event).await }
     };

@@ -12,12 +12,15 @@ use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 
 use super::Broker;
-use super::child::Task;
+use super::child::{OWNS, Task};
 use super::servers::millis;
 use super::stage::Stage;
 use crate::frame::Run;
 use crate::life::now;
 use crate::verdict::Verdict;
+
+/// A member that is there has its share by then.
+const SHARE_WITHIN: Duration = Duration::from_secs(30);
 
 struct Step {
     after: Duration,
@@ -79,9 +82,13 @@ pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
     for step in &plan {
         thread::sleep(step.after);
         let member = &mut members[step.victim];
+        // From one that has nothing, because it was frozen a moment ago, nothing can be taken over.
+        member.hear(OWNS, SHARE_WITHIN)?;
         member.stop()?;
         let frozen = now();
         thread::sleep(step.frozen);
+        // What it owned is over; what it says next is about what it gets back.
+        while member.heard(OWNS).is_some() {}
         stage.history().crashed(member.owner());
         freezes.push((member.owner(), frozen, now()));
         member.wake()?;

@@ -32,7 +32,7 @@ const OF_BUS: &str = "laneway-";
 const COUNTED: u64 = 1000;
 
 /// Between two looks at partitions that nobody leads.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What the catalog says of what a group of the bus has settled.
 #[derive(Serialize, Deserialize)]
@@ -118,15 +118,20 @@ pub(super) fn edges<C: ConsumerContext>(
     Ok(edges)
 }
 
-/// Whether somebody leads the partition soon.
-fn is_passing(error: &KafkaError) -> bool {
-    use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition, ReplicaNotAvailable};
+/// Whether somebody leads the partition soon, and all brokers know it.
+pub(super) fn is_passing(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{
+        FencedLeaderEpoch, LeaderNotAvailable, NotLeaderForPartition, ReplicaNotAvailable,
+        UnknownLeaderEpoch,
+    };
     let code = error.rdkafka_error_code();
     code.is_some_and(|code| {
         [
+            FencedLeaderEpoch,
             LeaderNotAvailable,
             NotLeaderForPartition,
             ReplicaNotAvailable,
+            UnknownLeaderEpoch,
         ]
         .contains(&code)
     })

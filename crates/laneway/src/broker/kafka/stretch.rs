@@ -9,6 +9,7 @@ use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::client::{ANSWER_WITHIN, Telling};
+use super::ledger::{LOOK_AGAIN, is_passing};
 
 /// Going on over so many records is cheaper than going elsewhere.
 const NEAR: i64 = 2000;
@@ -34,8 +35,20 @@ impl Stretch {
         })
     }
 
-    /// Where a partition ends.
+    /// Where a partition ends. One that was just made, or whose broker was just lost, is waited for.
     pub(super) fn end(&self, topic: &str, partition: i32) -> Result<i64, KafkaError> {
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        loop {
+            match self.end_now(topic, partition) {
+                Err(error) if is_passing(&error) && Instant::now() < deadline => {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn end_now(&self, topic: &str, partition: i32) -> Result<i64, KafkaError> {
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(topic, partition, Offset::End)?;
         let list = self.consumer.offsets_for_times(list, ANSWER_WITHIN)?;
