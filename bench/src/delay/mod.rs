@@ -126,11 +126,12 @@ fn late(scale: Scale) -> Scenario {
 fn burst(scale: Scale) -> Scenario {
     let count = 200_000;
     let about = format!(
-        "{count} due at once, until all are handled; ours through a topic of a bus on disk, beanstalkd from its first on"
+        "{count} due at once, until all are handled; ours through a topic of a bus on disk, beanstalkd from its first on, BullMQ with {}",
+        peers::BULLMQ_BURST
     );
     let ours = Scenario::new(BURST, about, Unit::PerSecond)
         .contender(OURS, move || late::burst(count))
-        .rounds(scale.pick(1, 3));
+        .rounds(scale.pick(1, 2));
     peers::burst(ours, count)
 }
 
