@@ -25,7 +25,14 @@ pub(super) struct Server {
 impl Server {
     pub(super) async fn start() -> Result<Self> {
         let (program, folder) = (built().await?, place::folder()?);
-        let mut child = Command::new(&program)
+        let mut command = Command::new(&program);
+        // It takes them for its settings, and refuses those that it does not know.
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with("LANEWAY_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
             .args([
                 "serve",
                 "--listen",
