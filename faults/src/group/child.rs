@@ -99,17 +99,16 @@ pub(super) fn arguments(
 ///
 /// If the bus cannot be opened, or says something that it should not.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
-    // One thread, so that at most one handler has been admitted and not begun when it is frozen.
-    live_out(1, live(Arguments::parse_from(arguments)))
+    live_out(live(Arguments::parse_from(arguments)))
 }
 
-/// Lives to the end, on so many threads.
+/// Lives to the end.
 pub(super) fn live_out(
-    threads: usize,
     life: impl Future<Output = Result<()>> + Send + 'static,
 ) -> Result<ExitCode> {
+    // One thread, so that at most one handler has been admitted and not begun when it is frozen.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
+        .worker_threads(1)
         .enable_all()
         .build()?;
     let living = async { tokio::spawn(life).await? };

@@ -37,7 +37,7 @@ impl fmt::Display for Step {
         } = self;
         write!(
             f,
-            "freeze member {} after {after:?}, for {frozen:?}",
+            "freeze member {} {after:?} after it has a share, for {frozen:?}",
             victim + 1
         )
     }
@@ -80,10 +80,10 @@ pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
 
     let mut freezes = Vec::new();
     for step in &plan {
-        thread::sleep(step.after);
         let member = &mut members[step.victim];
         // From one that has nothing, because it was frozen a moment ago, nothing can be taken over.
         member.hear(OWNS, SHARE_WITHIN)?;
+        thread::sleep(step.after);
         member.stop()?;
         let frozen = now();
         thread::sleep(step.frozen);

@@ -61,7 +61,7 @@ struct Arguments {
 ///
 /// If the bus cannot be opened, or says something that it should not.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
-    live_out(2, live(Arguments::parse_from(arguments)))
+    live_out(live(Arguments::parse_from(arguments)))
 }
 
 async fn live(arguments: Arguments) -> Result<()> {
