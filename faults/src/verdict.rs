@@ -46,6 +46,16 @@ impl Verdict {
         self
     }
 
+    /// How many of all were in time. Required only of a full run: a short one is a test among others, on a
+    /// machine that may be busy, and says nothing about times.
+    pub fn in_time(self, name: impl Into<String>, value: u64, all: u64, is_full: bool) -> Self {
+        if is_full {
+            self.must_be(name, value, all)
+        } else {
+            self.count(name, value)
+        }
+    }
+
     /// Calls a count by another name.
     pub fn renamed(mut self, name: &str, other: &str) -> Self {
         for count in &mut self.counts {

@@ -90,9 +90,11 @@ pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
         .iter()
         .filter(|took| **took <= RESUMED_WITHIN)
         .count();
+    let all = plan.len() as u64;
     Ok(story
         .judge()
-        .must_be("on again within 5 s", in_time as u64, plan.len() as u64)
+        .must_be("on again", resumed.len() as u64, all)
+        .in_time("on again within 5 s", in_time as u64, all, is_full)
         .count("slowest to go on, in ms", millis(slowest)))
 }
 
