@@ -155,6 +155,7 @@ fn figures(results: &Results, figures: &mut Figures) {
         (CONSUME, BUS),
         (WAITING, BUS),
         (WAITING_ON_ONE, BUS),
+        (SLOW, BUS),
         (SINGLE, BUS),
         (MULTI, BUS),
         (LATENCY, P50),

@@ -1,19 +1,19 @@
 //! One key of many that is slow: how long until the others are done.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use laneway::Event;
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::{Place, clear, ours};
+use crate::bus::check::Checker;
 use crate::bus::load::{Events, TOPIC, key_number};
+use crate::bus::memory::sequence;
 use crate::frame::Sample;
 use crate::workload::Work;
 
+const SLOW_KEY: usize = 0;
 const OTHERS: u32 = 100;
 const PER_KEY: u32 = 100;
 const SLOW: Work = Work::Wait(Duration::from_millis(100));
@@ -36,32 +36,37 @@ pub(crate) async fn others<P: Place>() -> Result<Sample> {
     }
     bus.publish_envelope_batch(TOPIC, &batch).await?;
 
-    let left = Arc::new(AtomicU64::new(u64::from(OTHERS * PER_KEY)));
-    let done = Arc::new(Notify::new());
-    let (counted, told) = (left.clone(), done.clone());
+    let checker = Checker::new(u64::from(OTHERS * PER_KEY));
+    let seen = checker.clone();
     let started = Instant::now();
     let subscription = bus
         .subscribe_envelope(TOPIC, move |event: Event| {
-            let (left, done) = (counted.clone(), told.clone());
+            let seen = seen.clone();
             async move {
-                if key_number(event.aggregate_id().as_str()) == Some(0) {
+                let key = event.aggregate_id().as_str();
+                if key_number(key) == Some(SLOW_KEY) {
                     SLOW.run().await;
-                    return Ok(());
-                }
-                QUICK.run().await;
-                if left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    done.notify_one();
+                    seen.seen(key, sequence(&event));
+                } else {
+                    QUICK.run().await;
+                    seen.handled(key, sequence(&event));
                 }
                 Ok(())
             }
         })
         .await?;
-    timeout(WITHIN, done.notified())
+    timeout(WITHIN, checker.all_handled())
         .await
         .context("the others wait for the slow one")?;
     let elapsed = started.elapsed();
 
     subscription.close(CLOSE_WITHIN).await;
     clear(&bus).await?;
-    Ok(Sample::time(elapsed))
+    // The slow one is not done yet, and need not be.
+    let published = |key| match key {
+        SLOW_KEY => 0,
+        key if key <= OTHERS as usize => PER_KEY,
+        _ => 0,
+    };
+    Ok(checker.sample(Sample::time(elapsed), published))
 }
