@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use futures_util::TryStreamExt;
+use futures_util::stream::FuturesUnordered;
 use smol_str::SmolStr;
 
 use super::error::Error;
@@ -45,8 +47,7 @@ impl Bus {
         let known = self.known(topic, Kind::Plain).await?;
         let records = messages
             .into_iter()
-            .map(|message| (known.next_partition(), outgoing(message)))
-            .collect();
+            .map(|message| (known.next_partition(), outgoing(message)));
         self.append_all(&known, records).await
     }
 
@@ -79,13 +80,10 @@ impl Bus {
     ) -> Result<Vec<Receipt>, Error> {
         let known = self.known(topic, Kind::Domain).await?;
         let partitions = known.topic.partitions();
-        let records = envelopes
-            .iter()
-            .map(|envelope| {
-                let key = envelope.aggregate_id().as_bytes();
-                (partition_of(key, partitions), self.enveloped(envelope))
-            })
-            .collect();
+        let records = envelopes.iter().map(|envelope| {
+            let key = envelope.aggregate_id().as_bytes();
+            (partition_of(key, partitions), self.enveloped(envelope))
+        });
         self.append_all(&known, records).await
     }
 
@@ -129,20 +127,23 @@ impl Bus {
     async fn append_all(
         &self,
         known: &Known,
-        records: Vec<(u32, Record)>,
+        records: impl Iterator<Item = (u32, Record)>,
     ) -> Result<Vec<Receipt>, Error> {
         let count = known.topic.partitions().get() as usize;
-        let places: Vec<u32> = records.iter().map(|(partition, _)| *partition).collect();
+        let mut places = Vec::with_capacity(records.size_hint().0);
         let mut by_partition = vec![Vec::new(); count];
         for (partition, record) in records {
+            places.push(partition);
             by_partition[partition as usize].push(record);
         }
-        let appending = (0..)
+        // Answers come one by one, and each wakes only the partition that it is about.
+        let mut appending: FuturesUnordered<_> = (0..)
             .zip(by_partition)
             .filter(|(_, records)| !records.is_empty())
-            .map(|(partition, records)| self.append(known, partition, records));
+            .map(|(partition, records)| self.append(known, partition, records))
+            .collect();
         let mut offsets = vec![(Offsets::From(0), 0); count];
-        for (partition, of_partition) in futures_util::future::try_join_all(appending).await? {
+        while let Some((partition, of_partition)) = appending.try_next().await? {
             offsets[partition as usize].0 = of_partition;
         }
         Ok(places

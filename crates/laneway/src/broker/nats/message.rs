@@ -134,6 +134,10 @@ fn plain(name: &str, value: &Bytes) -> Option<(HeaderName, HeaderValue)> {
 
 /// Whether a value is text that comes out as it went in.
 fn is_plain(value: &[u8]) -> bool {
+    // Nearly all are, and are seen to be at a glance.
+    if value.iter().all(u8::is_ascii_graphic) {
+        return true;
+    }
     std::str::from_utf8(value)
         .is_ok_and(|text| text.trim() == text && !text.contains(char::is_control))
 }

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use async_nats::Subject;
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 
@@ -36,21 +37,18 @@ impl Server {
         }
         let knows_duplicates = place.knows_duplicates() && !self.options.duplicate_window.is_zero();
         if let [record] = &records[..] {
-            let id = knows_duplicates
-                .then(|| message::message_id(record))
-                .flatten();
+            let id = id_of(record, knows_duplicates);
             let sequence = self.publish_one(&place, partition, record, id).await?;
             return Ok(vec![sequence]);
         }
         let number = self.link.number();
         let mut answers = Vec::with_capacity(records.len());
-        for record in &records {
-            let subject = self.subject(&place, partition, record)?;
-            let id = knows_duplicates
-                .then(|| message::message_id(record))
-                .flatten();
-            let sent = self.send(subject, record, id).await;
-            answers.push(sent.map_err(|error| self.refused(record, &error)));
+        // Each is let go as soon as it is sent: a batch is not kept in memory twice.
+        for record in records {
+            let subject = self.subject(&place, partition, &record)?;
+            let id = id_of(&record, knows_duplicates);
+            let sent = self.send(subject, &record, id).await;
+            answers.push(sent.map_err(|error| self.refused(&record, &error)));
         }
         let mut sequences = Vec::with_capacity(answers.len());
         let mut late = pin!(self.late(number));
@@ -111,7 +109,7 @@ impl Server {
         place: &Place,
         partition: u32,
         record: &Record,
-    ) -> Result<String, BrokerError> {
+    ) -> Result<Subject, BrokerError> {
         let subject = place.subject(partition, record.key.as_deref());
         subject.ok_or_else(|| {
             let key = record.key.as_deref().unwrap_or_default();
@@ -125,7 +123,7 @@ impl Server {
 
     async fn send(
         &self,
-        subject: String,
+        subject: Subject,
         record: &Record,
         id: Option<&str>,
     ) -> Result<PublishAckFuture, PublishError> {
@@ -152,6 +150,11 @@ impl Server {
             _ => self.failed("publishing", error),
         }
     }
+}
+
+/// The id by which the server knows a record again, if it knows any.
+fn id_of(record: &Record, knows_duplicates: bool) -> Option<&str> {
+    message::message_id(record).filter(|_| knows_duplicates)
 }
 
 /// Waits for the answer, until it comes no more.

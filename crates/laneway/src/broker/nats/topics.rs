@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use async_nats::Subject;
 use async_nats::jetstream::stream::{
     Compression as StreamCompression, Config, Info, RetentionPolicy, StorageType,
 };
@@ -34,7 +35,7 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subjects {
     /// This, and the number of the partition.
-    Partitions(String),
+    Partitions { prefix: String, each: Vec<Subject> },
     /// This one. The stream is somebody else's, and one partition.
     One(String),
     /// This, and the key of the message. The stream is somebody else's, and one partition.
@@ -50,8 +51,15 @@ impl Place {
         let declared = info.config.metadata.get(DECLARATION)?;
         let topic: Topic = serde_json::from_str(declared).ok()?;
         let topic = as_it_is(topic, &info.config);
+        let prefix = names.subject_prefix(topic.name());
+        let numbers = topic.partitions().iter();
         Some(Self {
-            subjects: Subjects::Partitions(names.subject_prefix(topic.name())),
+            subjects: Subjects::Partitions {
+                each: numbers
+                    .map(|number| format!("{prefix}{number}").into())
+                    .collect(),
+                prefix,
+            },
             topic,
             stream: info.config.name.clone(),
             born: born(info),
@@ -93,34 +101,36 @@ impl Place {
 
     /// Whether somebody else made the stream.
     pub(super) fn is_foreign(&self) -> bool {
-        !matches!(self.subjects, Subjects::Partitions(_))
+        !matches!(self.subjects, Subjects::Partitions { .. })
     }
 
     /// What the subjects of a partition are like.
     pub(super) fn filter(&self, partition: u32) -> String {
         match &self.subjects {
-            Subjects::Partitions(prefix) => format!("{prefix}{partition}"),
+            Subjects::Partitions { prefix, .. } => format!("{prefix}{partition}"),
             Subjects::One(subject) => subject.clone(),
             Subjects::Keys { prefix, wildcard } => format!("{prefix}{wildcard}"),
         }
     }
 
     /// The subject that a record is published to; nothing if its key cannot be in one.
-    pub(super) fn subject(&self, partition: u32, key: Option<&str>) -> Option<String> {
+    pub(super) fn subject(&self, partition: u32, key: Option<&str>) -> Option<Subject> {
         match &self.subjects {
+            // Made once: it is the same for all that is published there.
+            Subjects::Partitions { each, .. } => each.get(partition as usize).cloned(),
+            Subjects::One(subject) => Some(subject.as_str().into()),
             Subjects::Keys { prefix, wildcard } => {
                 let key = key?;
                 let fits = names::is_subject(key) && (*wildcard == '>' || !key.contains('.'));
-                fits.then(|| format!("{prefix}{key}"))
+                fits.then(|| format!("{prefix}{key}").into())
             }
-            _ => Some(self.filter(partition)),
         }
     }
 
     /// All subjects, as a pattern.
     pub(super) fn pattern(&self) -> String {
         match &self.subjects {
-            Subjects::Partitions(prefix) => format!("{prefix}*"),
+            Subjects::Partitions { prefix, .. } => format!("{prefix}*"),
             _ => self.filter(0),
         }
     }
