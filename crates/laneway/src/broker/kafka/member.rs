@@ -483,13 +483,14 @@ impl Taking {
         }
         let (client, place) = (self.client.clone(), self.place.clone());
         let partitions: Vec<u32> = holdings.iter().map(|holding| holding.partition).collect();
-        let (mut marks, begins, ends) = blocking(move || {
-            let all = || partitions.iter().copied();
-            let begins = edges(&client, &place, all(), Offset::Beginning)?;
-            let ends = edges(&client, &place, all(), Offset::End)?;
-            Ok((committed(&client, &place, all())?, begins, ends))
-        })
-        .await?;
+        // Three questions that do not wait for each other.
+        let edge = |edge| {
+            let (client, place, all) = (client.clone(), place.clone(), partitions.clone());
+            blocking(move || edges(&client, &place, all, edge))
+        };
+        let (begins, ends) = (edge(Offset::Beginning), edge(Offset::End));
+        let marks = blocking(move || committed(&client, &place, partitions));
+        let (mut marks, begins, ends) = tokio::try_join!(marks, begins, ends)?;
         let found = holdings.iter().map(|holding| {
             let partition = holding.partition;
             let begin = begins.get(&partition).copied().unwrap_or(0);

@@ -110,6 +110,13 @@ impl Stretch {
         Ok(())
     }
 
+    /// Reads nothing ahead any more, and begins anew the next time. A client that waits for what is published
+    /// next asks the broker many times a second, and whatever else it asks waits behind that.
+    pub(super) fn rest(&mut self) -> Result<(), KafkaError> {
+        self.at = None;
+        self.consumer.unassign()
+    }
+
     fn go(&self, topic: &str, partition: i32, to: i64) -> Result<(), KafkaError> {
         // Of a topic that it has not heard of, the client learns the leaders within a second. Or now.
         self.consumer.fetch_metadata(Some(topic), ANSWER_WITHIN)?;
