@@ -20,7 +20,7 @@ use super::parked::ParkedKeys;
 use super::pump::{self, Ending, Flow, TRY_AGAIN};
 use super::state::Part;
 use crate::broker::tenure::Standing;
-use crate::broker::{Claim, Member};
+use crate::broker::{BrokerError, Claim, Member};
 use crate::topic::Kind;
 
 /// What runs when another member shall have a partition gets this long to finish.
@@ -81,7 +81,7 @@ pub(super) async fn take_first(
     let numbers: Vec<_> = partitions.iter().map(|held| held.number).collect();
     load_parked(flow, &numbers).await?;
     for partition in partitions {
-        held.spawn(hold(flow.clone(), partition, true));
+        held.spawn(hold(flow.clone(), partition, std::future::ready(())));
     }
     Ok(())
 }
@@ -104,19 +104,38 @@ pub(super) async fn keep(
         match next {
             Ok(claim) => {
                 flow.condition.fine(Part::Joining);
-                let partition = take(&flow, claim);
-                held.spawn(hold(flow.clone(), partition, false));
+                let mut partitions = vec![take(&flow, claim)];
+                // What comes together is prepared together, by one look at what is parked.
+                let mut trouble = None;
+                while trouble.is_none()
+                    && let Some(next) = member.next().now_or_never()
+                {
+                    match next {
+                        Ok(claim) => partitions.push(take(&flow, claim)),
+                        Err(error) => trouble = Some(error),
+                    }
+                }
+                let numbers = partitions.iter().map(|partition| partition.number);
+                let prepared = prepare(flow.clone(), numbers.collect()).shared();
+                for partition in partitions {
+                    held.spawn(hold(flow.clone(), partition, prepared.clone()));
+                }
+                if let Some(error) = trouble {
+                    troubled(&flow, &error).await;
+                }
             }
-            Err(error) => {
-                tracing::error!(topic = %flow.topic, %error,
-                    "being a member of the group failed; it is tried again");
-                flow.condition.failing(Part::Joining, error.to_string());
-                tokio::time::sleep(TRY_AGAIN).await;
-            }
+            Err(error) => troubled(&flow, &error).await,
         }
     }
     while held.join_next().await.is_some() {}
     member
+}
+
+async fn troubled(flow: &Flow, error: &BrokerError) {
+    tracing::error!(topic = %flow.topic, %error,
+        "being a member of the group failed; it is tried again");
+    flow.condition.failing(Part::Joining, error.to_string());
+    tokio::time::sleep(TRY_AGAIN).await;
 }
 
 fn take(flow: &Arc<Flow>, claim: Arc<dyn Claim>) -> Arc<PartitionState> {
@@ -129,13 +148,11 @@ fn take(flow: &Arc<Flow>, claim: Arc<dyn Claim>) -> Arc<PartitionState> {
     partition
 }
 
-/// Reads a partition for as long as it is ours.
-async fn hold(flow: Arc<Flow>, partition: Arc<PartitionState>, is_prepared: bool) {
+/// Reads a partition for as long as it is ours, from when it is prepared.
+async fn hold(flow: Arc<Flow>, partition: Arc<PartitionState>, prepared: impl Future<Output = ()>) {
     let mut ending = flow.ending.subscribe();
     let reading = async {
-        if !is_prepared {
-            prepare(&flow, &partition).await;
-        }
+        prepared.await;
         pump::read(flow.clone(), partition.clone()).await;
     };
     let mut reading = std::pin::pin!(reading);
@@ -184,12 +201,15 @@ pub(super) async fn release(flow: &Flow, partition: &PartitionState) {
     let _ = flow.patience.with("releasing a partition", releasing).await;
 }
 
-async fn prepare(flow: &Flow, partition: &PartitionState) {
-    let part = Part::Reading(partition.number);
-    while let Err(error) = load_parked(flow, &[partition.number]).await {
-        tracing::error!(topic = %flow.topic, partition = partition.number, %error,
+/// Learns what is parked in partitions that have become ours.
+async fn prepare(flow: Arc<Flow>, partitions: Vec<u32>) {
+    while let Err(error) = load_parked(&flow, &partitions).await {
+        tracing::error!(topic = %flow.topic, ?partitions, %error,
             "reading what is parked failed; it is tried again");
-        flow.condition.failing(part, error.to_string());
+        for partition in &partitions {
+            let part = Part::Reading(*partition);
+            flow.condition.failing(part, error.to_string());
+        }
         tokio::time::sleep(TRY_AGAIN).await;
     }
 }

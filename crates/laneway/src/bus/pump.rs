@@ -28,6 +28,10 @@ pub(super) const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// is quick empties meanwhile; the events of a slow one are read twice, so that it holds up nobody.
 const LANE_MAY_EMPTY: Duration = Duration::from_millis(50);
 
+/// A reader that has more to read lets others run after so many records: a handler that is woken meanwhile
+/// is on time, however much there is to read in however many partitions.
+const TURN: usize = 8;
+
 /// Commits are at least this far apart; what is settled in between goes together.
 const COMMIT_EVERY: Duration = Duration::from_millis(5);
 /// Between two commits there is so many times the time that the first one took.
@@ -122,7 +126,10 @@ async fn submit_domain(
     behind: &mut Behind,
     records: Vec<Delivered>,
 ) -> Result<(), Ended> {
-    for delivered in records {
+    for (number, delivered) in records.into_iter().enumerate() {
+        if number % TURN == TURN - 1 {
+            tokio::task::yield_now().await;
+        }
         let offset = delivered.offset;
         // Before it is delivered: what is, has to fit into every position from then on.
         while partition.is_full(offset) {
