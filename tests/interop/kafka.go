@@ -23,6 +23,9 @@ func openKafka(servers, topic string) (bus, error) {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Return.Successes = true
 	config.Producer.Idempotent = true
+	// A topic that was just made is led by nobody for a moment, and on a busy machine for longer.
+	config.Producer.Retry.Max = 50
+	config.Metadata.Retry.Max = 50
 	config.Net.MaxOpenRequests = 1
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	client, err := sarama.NewClient(strings.Split(servers, ","), config)
