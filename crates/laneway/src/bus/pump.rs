@@ -30,7 +30,7 @@ const LANE_MAY_EMPTY: Duration = Duration::from_millis(50);
 
 /// A reader that has more to read lets others run after so many records: a handler that is woken meanwhile
 /// is on time, however much there is to read in however many partitions.
-const TURN: usize = 8;
+const TURN: usize = 16;
 
 /// Commits are at least this far apart; what is settled in between goes together.
 const COMMIT_EVERY: Duration = Duration::from_millis(5);

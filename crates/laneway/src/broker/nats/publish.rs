@@ -43,26 +43,49 @@ impl Server {
         }
         let number = self.link.number();
         let mut answers = Vec::with_capacity(records.len());
+        let mut refused = None;
         // Each is let go as soon as it is sent: a batch is not kept in memory twice.
         for record in records {
             let subject = self.subject(&place, partition, &record)?;
             let id = id_of(&record, knows_duplicates);
-            let sent = self.send(subject, &record, id).await;
-            answers.push(sent.map_err(|error| self.refused(&record, &error)));
-        }
-        let mut sequences = Vec::with_capacity(answers.len());
-        let mut late = pin!(self.late(number));
-        for answer in answers {
-            match answer_or(answer?, late.as_mut()).await {
-                Ok(sequence) => sequences.push(sequence),
-                Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {
-                    self.place_now(topic).await?;
-                    return Err(self.failed("publishing", error));
+            match self.send(subject, &record, id).await {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    // What comes after it would overtake it.
+                    refused = Some(self.refused(&record, &error));
+                    break;
                 }
-                Err(error) => return Err(self.failed("publishing", error)),
             }
         }
-        Ok(sequences)
+        let mut late = pin!(self.late(number));
+        let mut sequences = Vec::with_capacity(answers.len());
+        // The server answers in order. With the last answer the others are there, and nobody has to be woken
+        // for each of them.
+        let last = match answers.pop() {
+            Some(answer) => Some(self.sequence(topic, answer, late.as_mut()).await?),
+            None => None,
+        };
+        for answer in answers {
+            sequences.push(self.sequence(topic, answer, late.as_mut()).await?);
+        }
+        sequences.extend(last);
+        refused.map_or(Ok(sequences), Err)
+    }
+
+    /// What the server answers, until it is too late.
+    async fn sequence(
+        &self,
+        topic: &TopicName,
+        answer: PublishAckFuture,
+        late: impl Future<Output = ()>,
+    ) -> Result<u64, BrokerError> {
+        let answer = answer_or(answer, late).await;
+        if let Err(error) = &answer
+            && error.kind() == PublishErrorKind::StreamNotFound
+        {
+            self.place_now(topic).await?;
+        }
+        answer.map_err(|error| self.failed("publishing", error))
     }
 
     /// Publishes one record. One that the server recognises is sent again until it has it, since that
