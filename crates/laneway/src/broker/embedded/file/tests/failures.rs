@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use laneway_disk::{Disk, Space};
@@ -175,13 +175,18 @@ async fn publishers_share_a_sync_and_positions_need_none() {
     ];
     let before = disk.0.syncs.load(Ordering::SeqCst);
     let gate = disk.0.gate.lock().await;
+    let begun = Arc::new(AtomicUsize::new(0));
     let publishers: Vec<_> = (0..100)
         .map(|number| {
-            let log = logs[number % 2].clone();
-            tokio::spawn(async move { log.append(vec![record("x")]).await })
+            let (log, begun) = (logs[number % 2].clone(), begun.clone());
+            tokio::spawn(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                log.append(vec![record("x")]).await
+            })
         })
         .collect();
-    tokio::task::yield_now().await;
+    // All of them stand in line before the disk goes on.
+    until(|| begun.load(Ordering::SeqCst) == 100).await;
     drop(gate);
     for publisher in publishers {
         publisher.await.unwrap().unwrap();
