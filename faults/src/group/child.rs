@@ -273,17 +273,22 @@ async fn handle(
     Ok(())
 }
 
+/// Who handles an event, and how often it was tried.
+pub(super) fn attempt_at(event: &Event, owner: u64) -> Attempt {
+    Attempt {
+        number: event.context().attempt(),
+        owner,
+        epoch: event.context().epoch(),
+    }
+}
+
 async fn handle_event(
     history: &History,
     owner: u64,
     task: Task,
     event: &Event,
 ) -> Result<(), Failure> {
-    let attempt = Attempt {
-        number: event.context().attempt(),
-        owner,
-        epoch: event.context().epoch(),
-    };
+    let attempt = attempt_at(event, owner);
     let seq: u64 = event.json()?;
     let run = history.started(event.aggregate_id().as_str(), seq, attempt);
     let (fails, panics) = match task {

@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use super::process::Server;
-use super::{A_WEEK, AT_ONCE, CLIENTS, PATIENCE, Steady, Sync};
+use super::{A_WEEK, AT_ONCE, CLIENTS, PATIENCE, Steady, Sync, taken};
 use crate::delay::arrivals::Arrivals;
 use crate::delay::rig::{now_micros, number_of, payload};
 use crate::frame::Sample;
@@ -53,11 +53,7 @@ pub(super) async fn ingest(sync: Sync, time: Duration) -> Result<Sample> {
             anyhow::Ok(count)
         });
     }
-    let mut count = 0;
-    while let Some(client) = clients.join_next().await {
-        count += client.context("a client failed")??;
-    }
-    Ok(Sample::rate(count, started.elapsed()))
+    taken(clients, started).await
 }
 
 pub(super) async fn late(steady: Steady) -> Result<Sample> {

@@ -15,10 +15,13 @@ mod bullmq;
 mod nats;
 mod process;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tokio::task::JoinSet;
 
 use super::Steady;
-use crate::frame::Scenario;
+use crate::frame::{Sample, Scenario};
 
 /// Synced before they answer: comparable with ours.
 pub(super) const SYNCED: [&str; 3] = [
@@ -57,6 +60,15 @@ pub(super) const BULLMQ_BURST: u64 = 50_000;
 
 /// A delay that no benchmark lives to see.
 const A_WEEK: Duration = Duration::from_hours(7 * 24);
+
+/// What clients have submitted together since they started.
+async fn taken(mut clients: JoinSet<Result<usize>>, started: Instant) -> Result<Sample> {
+    let mut count = 0;
+    while let Some(client) = clients.join_next().await {
+        count += client.context("a client failed")??;
+    }
+    Ok(Sample::rate(count, started.elapsed()))
+}
 
 pub(super) fn ingest(mut scenario: Scenario, time: Duration) -> Scenario {
     for (sync, names) in [(Sync::Each, SYNCED), (Sync::Usual, USUAL)] {

@@ -12,12 +12,12 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use laneway::retry::RetryPolicy;
-use laneway::testing::history::{Attempt, History, Outcome};
+use laneway::testing::history::{History, Outcome};
 use laneway::topic::{Retention, Topic};
 use laneway::{Bus, Envelope, Event, Failure};
 
 use super::{GROUP, PARTITIONS, POISON, TOPIC, all};
-use crate::group::child::{CLOSE_WITHIN, DONE, READY, dismissal, live_out};
+use crate::group::child::{CLOSE_WITHIN, DONE, READY, attempt_at, dismissal, live_out};
 
 /// The first argument that makes this program the child.
 pub const ARGUMENT: &str = "poison-child";
@@ -126,11 +126,7 @@ async fn handle_event(
     task: Task,
     event: &Event,
 ) -> Result<(), Failure> {
-    let attempt = Attempt {
-        number: event.context().attempt(),
-        owner,
-        epoch: event.context().epoch(),
-    };
+    let attempt = attempt_at(event, owner);
     let (key, seq) = (event.aggregate_id().as_str(), event.json()?);
     let run = history.started(key, seq, attempt);
     if (key, seq) != POISON {
