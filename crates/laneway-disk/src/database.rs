@@ -23,6 +23,11 @@ const JOURNAL_BYTES: u64 = 64 << 20;
 const MOST_SEALED: usize = 2;
 const MOST_RUNS: usize = 16;
 
+/// Threads of the engine's background work. One of them is kept for what must not wait; while all others are
+/// busy it passes the rest of the work round and round, and takes a core for that. With this many
+/// others that is rare; each costs a thread, and only works when there is work.
+const WORKERS: usize = 4;
+
 /// A commit that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -52,6 +57,7 @@ impl Database {
             .journal_compression(CompressionType::None)
             .max_journaling_size(JOURNAL_BYTES)
             .cache_size(cache)
+            .worker_threads(WORKERS)
             .open()?;
         Ok(Self {
             engine,

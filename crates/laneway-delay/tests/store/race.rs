@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use laneway_delay::Extend;
-use laneway_delay::store::{Asked, Outcome};
+use laneway_delay::store::{Asked, Change, Outcome};
 
-use crate::place::{Stage, at, message};
+use crate::place::{Stage, at, id_of, message};
 
 const MESSAGES: usize = 3000;
 
@@ -80,4 +81,60 @@ async fn one_wins(stage: Arc<Stage>) {
     for claim in stage.claim(stage.waiting().await, 50).await {
         stage.settle(claim, Outcome::Delivered, 51).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_change_builds_on_the_one_before_on_disk() {
+    each_counts(Arc::new(Stage::on_disk().await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_change_builds_on_the_one_before_in_memory() {
+    each_counts(Arc::new(Stage::in_memory())).await;
+}
+
+/// Many change the same messages at the same time: of as many steps that were said yes to, none is lost, and
+/// of as many withdraws one is said yes to.
+async fn each_counts(stage: Arc<Stage>) {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 12;
+    let ids: Vec<String> = (0..200).map(|number| format!("m{number}")).collect();
+    for id in &ids {
+        stage.submit(message(id, 10), 0).await.unwrap();
+    }
+    // Everybody asks for each message twice in one request.
+    let ask = async |what: Asked, rounds: usize| {
+        let clients = (0..CLIENTS).map(|_| {
+            let (stage, ids) = (stage.clone(), ids.clone());
+            tokio::spawn(async move {
+                let mut yes = 0;
+                for _ in 0..rounds {
+                    let twice = ids.iter().chain(&ids);
+                    let changes = twice.map(|id| Change {
+                        id: id_of(id),
+                        now: at(5),
+                        what,
+                    });
+                    let answers = stage.store.change(changes.collect()).await;
+                    yes += answers.iter().filter(|answer| answer.is_ok()).count();
+                }
+                yes
+            })
+        });
+        let mut yes = 0;
+        for client in clients.collect::<Vec<_>>() {
+            yes += client.await.unwrap();
+        }
+        yes
+    };
+    let step = Asked::Extend(Extend::By(Duration::from_millis(1)));
+    let steps = 2 * CLIENTS * ROUNDS;
+    assert_eq!(ask(step, ROUNDS).await, steps * ids.len());
+    for id in &ids {
+        let due = stage.get(id).await.unwrap().record.due();
+        assert_eq!(due, at(10 + steps as u64), "{id}");
+    }
+    assert_eq!(stage.waiting().await.len(), ids.len());
+    assert_eq!(ask(Asked::Withdraw, 1).await, ids.len());
+    assert!(stage.waiting().await.is_empty());
 }

@@ -78,6 +78,8 @@ pub(crate) fn router(app: App) -> Router {
     let mut router = Router::new()
         .route("/v1/messages", post(messages::submit).get(messages::list))
         .route("/v1/messages:batch", post(messages::submit_batch))
+        .route("/v1/messages:extend", post(messages::extend_batch))
+        .route("/v1/messages:withdraw", post(messages::withdraw_batch))
         .route(
             "/v1/messages/{id}",
             get(messages::get).delete(messages::withdraw),

@@ -328,6 +328,71 @@ fn a_batch_answers_for_each_message() {
 }
 
 #[test]
+fn batches_of_changes_answer_for_each_message() {
+    let server = Server::start(&[]);
+    let receiver = Receivers::start("200 OK");
+    for id in ["a", "b", "c"] {
+        let mut message = to(&receiver, "1h");
+        message["id"] = json!(id);
+        server.submit(&message);
+    }
+    let due = |id: &str| server.get(&format!("/v1/messages/{id}")).json()["due"].clone();
+    let before = due("b");
+    let batch = json!({ "messages": [
+        { "id": "a", "by": "1h" },
+        { "id": "nobody", "by": "1h" },
+        { "id": "b", "by": "1h", "to": 0 },
+        { "id": "b", "later": "1h" },
+        { "id": "c", "to": "2030-01-31T12:00:00Z" },
+    ]});
+    let answer = server.send("POST", "/v1/messages:extend", &batch);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = answer.json();
+    assert_eq!(
+        (&answer["changed"], &answer["refused"]),
+        (&json!(2), &json!(3))
+    );
+    let expected = [json!(null), json!(404), json!(422), json!(400), json!(null)];
+    for (number, status) in expected.iter().enumerate() {
+        assert_eq!(answer["results"][number]["status"], *status, "{answer}");
+    }
+    assert_eq!(answer["results"][0]["due"], due("a"));
+    assert_eq!(answer["results"][4]["due"], "2030-01-31T12:00:00.000Z");
+    assert_eq!(due("b"), before, "what was refused is as it was");
+
+    let batch = json!({ "ids": ["a", "no/id", "nobody", "c", "a"] });
+    let answer = server.send("POST", "/v1/messages:withdraw", &batch);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = answer.json();
+    assert_eq!(
+        (&answer["changed"], &answer["refused"]),
+        (&json!(2), &json!(3))
+    );
+    let results = &answer["results"];
+    assert_eq!(
+        (&results[0]["id"], &results[0]["state"]),
+        (&json!("a"), &json!("withdrawn"))
+    );
+    assert_eq!(
+        (&results[1]["status"], &results[1]["field"]),
+        (&json!(422), &json!("id"))
+    );
+    assert_eq!(results[2]["code"], "no_such_message");
+    assert_eq!(results[3]["state"], "withdrawn");
+    assert_eq!(
+        (&results[4]["status"], &results[4]["state"]),
+        (&json!(409), &json!("withdrawn"))
+    );
+
+    let many: Vec<String> = (0..10_001).map(|number| number.to_string()).collect();
+    let refused = server.send("POST", "/v1/messages:withdraw", &json!({ "ids": many }));
+    assert_eq!(
+        (refused.status, &refused.json()["field"]),
+        (422, &json!("ids"))
+    );
+}
+
+#[test]
 fn lists_go_by_topic_and_state_page_by_page() {
     let server = Server::start(&[]);
     let receiver = Receivers::start("200 OK");

@@ -173,7 +173,12 @@ fn bodies_that_are_not_json_are_refused() {
 fn a_body_that_is_too_large_is_refused() {
     let server = Server::start(&["--max-body", "2048"]);
     let large = message(|message| message["payload"] = json!("x".repeat(4_096)));
-    for path in ["/v1/messages", "/v1/messages:batch"] {
+    for path in [
+        "/v1/messages",
+        "/v1/messages:batch",
+        "/v1/messages:extend",
+        "/v1/messages:withdraw",
+    ] {
         let answer = server.send("POST", path, &large);
         assert_eq!(
             (answer.status, &answer.json()["code"]),

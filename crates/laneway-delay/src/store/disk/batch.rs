@@ -11,6 +11,7 @@ use fjall::OwnedWriteBatch;
 use foldhash::{HashMap, HashMapExt};
 use laneway_disk::{numbers, sealed};
 
+use super::ahead::{Ahead, Recent};
 use super::claims::Note;
 use super::codec::{self, KeyUse, Location};
 use super::request::Entry;
@@ -25,6 +26,7 @@ const FORGET_AT_ONCE: usize = 2000;
 pub(super) struct Batch<'a> {
     shared: &'a Shared,
     tables: &'a Tables,
+    recent: &'a mut Recent,
     rows: HashMap<(Table, Vec<u8>), Option<Vec<u8>>>,
     /// Rows on their way.
     writes: OwnedWriteBatch,
@@ -54,10 +56,17 @@ pub(super) struct Written {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(shared: &'a Shared, tables: &'a Tables, floor: Place) -> Self {
+    pub(super) fn new(
+        shared: &'a Shared,
+        tables: &'a Tables,
+        recent: &'a mut Recent,
+        floor: Place,
+    ) -> Self {
+        recent.begin(shared.batches.load(Ordering::Acquire));
         Self {
             shared,
             tables,
+            recent,
             rows: HashMap::new(),
             writes: tables.database.batch(),
             bytes: 0,
@@ -184,11 +193,21 @@ impl<'a> Batch<'a> {
         codec::decode(&row.ok_or_else(missing)?).map_err(|_| damaged(table, &key))
     }
 
-    pub(super) fn change(&mut self, change: Change) -> Result<Message, Error> {
+    /// Changes a message, with what was found of it before.
+    pub(super) fn change(
+        &mut self,
+        change: Change,
+        ahead: Option<Ahead>,
+    ) -> Result<Message, Error> {
         let Change { id, now, what } = change;
-        let location = self.location(&id)?;
-        let location = location.ok_or_else(|| Error::NotFound(id.clone()))?;
-        let message = self.message(&id, location)?;
+        let is_so = |ahead: &Ahead| self.recent.is_unchanged(&id, ahead.batches);
+        let (location, message) = if let Some(ahead) = ahead.filter(is_so) {
+            (ahead.location, ahead.message)
+        } else {
+            let location = self.location(&id)?;
+            let location = location.ok_or_else(|| Error::NotFound(id.clone()))?;
+            (location, self.message(&id, location)?)
+        };
         if location.state == StateName::Scheduled {
             match self.shared.claims.begin_change(location.place) {
                 Note::Changing => self.changing.push(location.place),
@@ -259,6 +278,7 @@ impl<'a> Batch<'a> {
 
     fn enter(&mut self, message: &Message, to: Location) {
         self.must_sync = true;
+        self.recent.note(&message.id);
         let (table, key) = row_of(to);
         self.put(table, &key, Some(codec::encode(message, to.print)));
         self.put(
@@ -273,6 +293,7 @@ impl<'a> Batch<'a> {
     }
 
     fn remove(&mut self, id: &MessageId, topic: &str, location: Location) {
+        self.recent.note(id);
         let (table, key) = row_of(location);
         self.put(table, &key, None);
         self.put(Table::Ids, id.as_str().as_bytes(), None);
@@ -299,6 +320,7 @@ impl<'a> Batch<'a> {
         let Some(message) = change::settled(message, now, outcome)? else {
             return Ok(());
         };
+        self.recent.note(&message.id);
         self.writes
             .remove(&self.tables.line, &keys::place(from)[..]);
         self.count(&message.topic, StateName::Scheduled, -1);

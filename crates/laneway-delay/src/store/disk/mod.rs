@@ -29,9 +29,11 @@
 //! | `keys`, `codec` | rows as bytes |
 //! | `claims` | who is firing, and who is being changed |
 //! | `request`, `writer` | group commit |
+//! | `ahead` | what changes need, read before it is their turn |
 //! | `batch` | what changes make of the tables |
 //! | `read` | looking something up |
 
+mod ahead;
 mod batch;
 mod claims;
 mod codec;
@@ -44,7 +46,7 @@ mod tests;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -64,7 +66,7 @@ const FORMAT: &str = "laneway-delay-store 1";
 /// How many requests wait for the writer.
 const QUEUE: usize = 1024;
 
-/// How long anybody waits for a disk that hangs.
+/// How long anybody waits for a disk that hangs. The engine itself waits for longer, and says so.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Messages in a directory, for one process. Dropped without being closed, it closes itself soon after.
@@ -83,7 +85,11 @@ struct Shared {
     claims: Claims,
     line: OnceLock<Arc<dyn Line>>,
     next_serial: AtomicU64,
+    /// How many batches were written since it was opened.
+    batches: AtomicU64,
     contents: Mutex<Contents>,
+    /// How many wait for the disk for longer than anybody should.
+    overdue: AtomicUsize,
 }
 
 /// What is known without looking at the disk. Only the writer changes it.
@@ -144,6 +150,21 @@ impl DiskStore {
         answer.await.map_err(|_| self.shared.refusal())
     }
 
+    /// Waits for as long as it takes: what the engine asks for may not be left half done. A disk that hangs is
+    /// told about, and the store counts as unwell meanwhile.
+    async fn however_long<T>(&self, what: &'static str, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        if let Ok(done) = tokio::time::timeout(ANSWER_WITHIN, &mut work).await {
+            return done;
+        }
+        let directory = self.shared.path.display();
+        tracing::error!(%directory, what, "the disk does not answer; it is waited for");
+        let _overdue = Overdue::note(&self.shared.overdue);
+        let done = work.await;
+        tracing::info!(%directory, what, "the disk has answered");
+        done
+    }
+
     /// Does something where it may block.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -153,6 +174,22 @@ impl DiskStore {
         let working = tokio::task::spawn_blocking(move || work(&shared));
         let broke_off = |error: tokio::task::JoinError| Error::Failed(error.to_string());
         working.await.map_err(broke_off)?
+    }
+}
+
+/// Counts one that waits for too long, until it is dropped.
+struct Overdue<'a>(&'a AtomicUsize);
+
+impl<'a> Overdue<'a> {
+    fn note(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Overdue<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -185,11 +222,13 @@ fn open(
         claims: Claims::default(),
         line: OnceLock::new(),
         next_serial: AtomicU64::new(found.next_serial),
+        batches: AtomicU64::new(0),
         contents: Mutex::new(Contents {
             floor: found.floor,
             counts: found.counts,
             trouble: None,
         }),
+        overdue: AtomicUsize::new(0),
     });
     let (requests, queue) = mpsc::channel(QUEUE);
     let writer = Writer::new(shared.clone(), directory, queue, runtime, found.commit);
@@ -263,8 +302,8 @@ impl Store for DiskStore {
             }
             let answers = in_time(async {
                 let ahead = move |shared: &Shared| {
-                    shared.look_ahead(&changes);
-                    Ok(changes)
+                    let found = shared.look_ahead(&changes);
+                    Ok(changes.into_iter().zip(found).collect())
                 };
                 let changes = self.blocking(ahead).await?;
                 self.ask_patiently(|ack| Request::Change(changes, ack))
@@ -282,7 +321,8 @@ impl Store for DiskStore {
         waiting: Vec<Waiting>,
         now: Timestamp,
     ) -> BoxFuture<'_, Result<Vec<Claim>, Error>> {
-        Box::pin(self.blocking(move |shared| shared.claim(&waiting, now)))
+        let claiming = self.blocking(move |shared| shared.claim(&waiting, now));
+        Box::pin(self.however_long("claim", claiming))
     }
 
     fn settle(&self, settlements: Vec<Settlement>) -> BoxFuture<'_, Result<(), Error>> {
@@ -297,8 +337,8 @@ impl Store for DiskStore {
             }
             // IMPORTANT: however long it takes. Who asks lets the floor of the line rise over these
             // messages then, which must not happen before their rows are gone.
-            self.ask_patiently(|ack| Request::Settle(settled, ack))
-                .await?
+            let asking = self.ask_patiently(|ack| Request::Settle(settled, ack));
+            self.however_long("settle", asking).await?
         })
     }
 
@@ -308,7 +348,8 @@ impl Store for DiskStore {
         until: Place,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Waiting>, Error>> {
-        Box::pin(self.blocking(move |shared| shared.scan(from, until, limit)))
+        let scanning = self.blocking(move |shared| shared.scan(from, until, limit));
+        Box::pin(self.however_long("scan", scanning))
     }
 
     fn floor(&self) -> Place {
@@ -354,6 +395,9 @@ impl Store for DiskStore {
     fn health(&self) -> Result<(), Error> {
         match &self.shared.contents().trouble {
             Some(trouble) => Err(trouble.clone()),
+            None if self.shared.overdue.load(Ordering::SeqCst) > 0 => {
+                Err(Error::Unanswered(ANSWER_WITHIN))
+            }
             None => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use super::claims::Firing;
 use super::codec::{self, Location};
 use super::tables::{Table, Tables, damaged, failed, opened};
 use super::{Shared, keys};
-use crate::store::{Change, Claim, Place, Waiting, change};
+use crate::store::{Claim, Place, Waiting, change};
 use crate::{Cursor, Error, Message, MessageId, Page, Query, StateName, Timestamp};
 
 /// Fewer than these are looked up one by one; of more it is worth to read what lies between them.
@@ -148,23 +148,6 @@ impl Shared {
             }
             Ok(found)
         })
-    }
-
-    /// Reads what changes will need, where many can do so at once. The writer looks at it again, and finds it
-    /// in memory.
-    pub(super) fn look_ahead(&self, changes: &[Change]) {
-        // Whatever is wrong with it is told by the writer.
-        let _ = self.with_tables(|tables| {
-            for change in changes {
-                let key = change.id.as_str().as_bytes();
-                let row = tables.get(Table::Ids, key, self.identity)?;
-                if let Some(location) = row.and_then(|row| Location::decode(&row)) {
-                    let (table, key) = row_of(location);
-                    tables.get(table, &key, self.identity)?;
-                }
-            }
-            Ok(())
-        });
     }
 
     pub(super) fn get(&self, id: &MessageId) -> Result<Option<Message>, Error> {

@@ -2,6 +2,7 @@
 
 use tokio::sync::oneshot;
 
+use super::ahead::Ahead;
 use super::codec::{self, KeyUse, Location};
 use super::keys;
 use crate::store::{Change, Draft, Settlement, Waiting, change};
@@ -11,7 +12,11 @@ pub(super) type Ack<T> = oneshot::Sender<T>;
 
 pub(super) enum Request {
     Submit(Vec<Entry>, Ack<Vec<Result<Accepted, Error>>>),
-    Change(Vec<Change>, Ack<Vec<Result<Message, Error>>>),
+    /// With what was found of each message before.
+    Change(
+        Vec<(Change, Option<Ahead>)>,
+        Ack<Vec<Result<Message, Error>>>,
+    ),
     Settle(Vec<Settlement>, Ack<Result<(), Error>>),
     Forget {
         keys_before: Timestamp,

@@ -125,6 +125,46 @@ async fn a_disk_that_hangs_is_not_waited_for_without_end() {
 }
 
 #[tokio::test]
+async fn while_the_engine_waits_for_a_disk_that_hangs_the_store_is_unwell() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TestDisk::default();
+    let store = DiskStore::open_on(folder.path(), Box::new(disk.clone())).await;
+    let store = Arc::new(store.unwrap());
+    submit(&store, "a").await.unwrap();
+    let (first, last) = (Place::FIRST, Place::at(Timestamp::MAX));
+    let waiting = store.scan(first, last, 10).await.unwrap();
+    let now = Timestamp::from_millis(10);
+    let claim = store.claim(waiting, now).await.unwrap().remove(0);
+    disk.hangs.store(true, Ordering::SeqCst);
+    // The writer is busy with this one, so that the settlement comes behind it.
+    tokio::time::pause();
+    assert!(submit(&store, "b").await.is_err());
+    let settling = tokio::spawn({
+        let store = store.clone();
+        let outcome = Outcome::Delivered;
+        async move {
+            store
+                .settle(vec![Settlement {
+                    claim,
+                    now,
+                    outcome,
+                }])
+                .await
+        }
+    });
+    assert_eq!(store.health(), Ok(()), "nobody has waited for long yet");
+    while store.health().is_ok() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(store.health(), Err(Error::Unanswered(ANSWER_WITHIN)));
+    tokio::time::resume();
+    disk.hangs.store(false, Ordering::SeqCst);
+    settling.await.unwrap().unwrap();
+    assert_eq!(store.health(), Ok(()));
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_full_disk_takes_nothing_new_and_still_lets_withdraw() {
     let folder = tempfile::tempdir().unwrap();
     let disk = TestDisk::default();

@@ -8,6 +8,7 @@
 //! refused before the disk is full, so that withdrawing and settling still find room.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use laneway_disk::{Directory, Space};
@@ -15,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::Shared;
+use super::ahead::Recent;
 use super::batch::{self, Batch, Written};
 use super::request::Request;
 use super::tables::Tables;
@@ -140,6 +142,7 @@ impl Writer {
     /// Writes until the store is closed.
     pub(super) fn run(mut self) {
         let _last_words = LastWords(self.shared.clone());
+        let mut recent = Recent::new();
         loop {
             let Some(request) = self.queue.blocking_recv() else {
                 return self.close(None);
@@ -150,7 +153,7 @@ impl Writer {
             let Some(tables) = guard.as_ref() else {
                 return;
             };
-            if let Some(close) = self.write(tables, request) {
+            if let Some(close) = self.write(tables, &mut recent, request) {
                 drop(guard);
                 return self.close(Some(close));
             }
@@ -161,12 +164,13 @@ impl Writer {
     fn write(
         &mut self,
         tables: &Tables,
+        recent: &mut Recent,
         first: Request,
     ) -> Option<super::request::Ack<Result<(), Error>>> {
         let shared = self.shared.clone();
         let known_floor = shared.contents().floor;
         let floor = self.floor.take(shared.line.get(), known_floor);
-        let mut batch = Batch::new(&shared, tables, floor);
+        let mut batch = Batch::new(&shared, tables, recent, floor);
         let (mut answers, mut close) = (Vec::new(), None);
         // They come last, see `Batch`. Whoever asks for a change meanwhile finds the message firing.
         let mut settlements = Vec::new();
@@ -255,7 +259,8 @@ impl Writer {
             }
             Request::Change(changes, ack) => {
                 let changes = changes.into_iter();
-                let answers = changes.map(|change| batch.change(change)).collect();
+                let answers = changes.map(|(change, ahead)| batch.change(change, ahead));
+                let answers = answers.collect();
                 Answer::Changed(answers, ack)
             }
             Request::Forget {
@@ -271,6 +276,7 @@ impl Writer {
 
     /// The rows are changed: whoever looks at them from now on sees so.
     fn written(&self, written: Written) {
+        self.shared.batches.fetch_add(1, Ordering::Release);
         let mut contents = self.shared.contents();
         contents.floor = written.floor;
         batch::merge(&mut contents.counts, written.counts);

@@ -1,5 +1,6 @@
 //! `/v1/messages`: submit, extend, withdraw, look.
 
+mod batch;
 mod request;
 mod view;
 
@@ -8,18 +9,18 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use laneway_delay::{Accepted, MessageId, Page, Query, StateName, Submission};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use laneway_delay::{MessageId, Page, Query, StateName, Submission};
+use serde::Serialize;
 
+pub(super) use batch::{
+    extend as extend_batch, submit as submit_batch, withdraw as withdraw_batch,
+};
 pub(super) use request::check_url;
 pub(crate) use view::{AcceptedView, MessageView};
 
 use super::{App, Problem, body, query};
 use request::{ExtendRequest, SubmitRequest};
 
-/// The most messages in one batch.
-const MAX_BATCH: usize = 10_000;
 /// The largest body of anything but a batch: the largest payload in base64, and room beside it.
 const MAX_SINGLE: usize = 2 << 20;
 
@@ -74,78 +75,6 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     // With quotes it is the same key: the draft of the header wants them, and hardly anybody sends them.
     let unquoted = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
     Ok(Some(unquoted.unwrap_or(key).to_owned()))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BatchRequest<'a> {
-    #[serde(borrow)]
-    messages: Vec<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct BatchView {
-    accepted: usize,
-    refused: usize,
-    /// One for each message, in the same order.
-    results: Vec<serde_json::Value>,
-}
-
-/// `POST /v1/messages:batch`
-pub(super) async fn submit_batch(
-    State(app): State<App>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    // So that batches cannot fill the memory all at once.
-    let _turn = app.batches.acquire().await;
-    let json = body::read_json(&headers, body, app.max_body).await?;
-    let request: BatchRequest<'_> = body::parse(&json)?;
-    if request.messages.len() > MAX_BATCH {
-        let detail = format!(
-            "there are {}, and {MAX_BATCH} are the most: send several batches",
-            request.messages.len()
-        );
-        return Err(Problem::invalid("messages", detail));
-    }
-    let mut refusals = Vec::with_capacity(request.messages.len());
-    let mut submissions = Vec::with_capacity(request.messages.len());
-    for message in request.messages {
-        match submission(&app, message.get().as_bytes()) {
-            Ok(submission) => {
-                submissions.push(submission);
-                refusals.push(None);
-            }
-            Err(problem) => refusals.push(Some(problem)),
-        }
-    }
-    let mut answers = app.delays.submit(submissions).await.into_iter();
-    let results: Vec<Result<Accepted, Problem>> = refusals
-        .into_iter()
-        .map(|refusal| {
-            if let Some(problem) = refusal {
-                return Err(problem);
-            }
-            let answer = answers.next().unwrap_or(Err(laneway_delay::Error::Closed));
-            app.figures.submitted(&answer);
-            answer.map_err(Problem::from)
-        })
-        .collect();
-    let accepted = results.iter().filter(|result| result.is_ok()).count();
-    let view = BatchView {
-        accepted,
-        refused: results.len() - accepted,
-        results: results.iter().map(batch_result).collect(),
-    };
-    Ok((StatusCode::ACCEPTED, Json(view)).into_response())
-}
-
-fn batch_result(result: &Result<Accepted, Problem>) -> serde_json::Value {
-    let value = match result {
-        Ok(accepted) => serde_json::to_value(AcceptedView::from(accepted)),
-        Err(problem) => serde_json::to_value(problem.members()),
-    };
-    value.unwrap_or_default()
 }
 
 /// `POST /v1/messages/{id}/extend`

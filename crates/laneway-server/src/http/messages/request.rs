@@ -74,8 +74,8 @@ struct BusRequest {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExtendRequest {
-    by: Option<Span>,
-    to: Option<Moment>,
+    pub(super) by: Option<Span>,
+    pub(super) to: Option<Moment>,
 }
 
 impl SubmitRequest<'_> {

@@ -31,6 +31,24 @@ impl From<&Accepted> for AcceptedView {
     }
 }
 
+/// What a change made of a message of a batch.
+#[derive(Serialize)]
+pub(crate) struct ChangedView<'a> {
+    id: &'a str,
+    state: &'static str,
+    due: String,
+}
+
+impl<'a> From<&'a Message> for ChangedView<'a> {
+    fn from(message: &'a Message) -> Self {
+        Self {
+            id: message.id.as_str(),
+            state: message.record.state().name(),
+            due: date(message.record.due()),
+        }
+    }
+}
+
 /// A message. Lists leave out the payload and the history.
 #[derive(Serialize)]
 pub(crate) struct MessageView<'a> {
