@@ -25,6 +25,7 @@ on_every_store! {
     one_id_is_one_message
     a_batch_sees_what_it_has_done
     lists_by_state_topic_and_time_a_page_at_a_time
+    a_topic_lists_what_is_its_own_until_it_is_gone
     counts_follow
     old_things_are_forgotten_and_dead_ones_are_not
     unknown_ids_are_told
@@ -300,6 +301,51 @@ async fn a_batch_sees_what_it_has_done(stage: Stage) {
     );
     assert_eq!(answers[4].as_ref().unwrap().id, id_of("b"));
     assert_eq!(stage.waiting().await.len(), 2);
+}
+
+async fn a_topic_lists_what_is_its_own_until_it_is_gone(stage: Stage) {
+    let list = async |topic: &str, state| {
+        let query = Query {
+            topic: Some(topic.to_owned()),
+            ..Query::new(state)
+        };
+        let page = stage.store.list(&query).await.unwrap();
+        let ids = page.messages.into_iter();
+        ids.map(|message| message.id.to_string())
+            .collect::<Vec<_>>()
+    };
+    // One topic is the beginning of the other, and its end is the letter of a state.
+    for (id, topic) in [("a", "t"), ("b", "ts"), ("c", "t"), ("d", "t")] {
+        let mut submission = message(id, 10);
+        submission.topic = topic.to_owned();
+        stage.submit(submission, 0).await.unwrap();
+    }
+    assert_eq!(list("t", StateName::Scheduled).await, ["a", "c", "d"]);
+    assert_eq!(list("ts", StateName::Scheduled).await, ["b"]);
+    let later = Asked::Extend(Extend::To(at(60)));
+    stage.change("a", later, 1).await.unwrap();
+    stage.change("d", Asked::Withdraw, 1).await.unwrap();
+    assert_eq!(list("t", StateName::Scheduled).await, ["c", "a"]);
+    assert_eq!(list("t", StateName::Withdrawn).await, ["d"]);
+    for claim in stage.claim(stage.waiting().await, 10).await {
+        stage.settle(claim, Outcome::Delivered, 11).await;
+    }
+    assert_eq!(list("t", StateName::Scheduled).await, ["a"]);
+    assert_eq!(list("t", StateName::Delivered).await, ["c"]);
+    assert_eq!(list("ts", StateName::Delivered).await, ["b"]);
+    while stage.store.forget(at(0), at(50)).await.unwrap() {}
+    for state in [StateName::Delivered, StateName::Withdrawn] {
+        assert!(list("t", state).await.is_empty());
+        assert!(list("ts", state).await.is_empty());
+    }
+    let rejected = Undelivered::permanent("410");
+    let rejected = Outcome::Failed(rejected, laneway_delay::Schedule::default());
+    let claims = stage.claim(stage.waiting().await, 60).await;
+    stage.settle(claims[0].clone(), rejected, 61).await;
+    assert_eq!(list("t", StateName::Dead).await, ["a"]);
+    let new = stage.change("a", Asked::Replay, 70).await.unwrap();
+    assert!(list("t", StateName::Dead).await.is_empty());
+    assert_eq!(list("t", StateName::Scheduled).await, [new.id.as_str()]);
 }
 
 async fn lists_by_state_topic_and_time_a_page_at_a_time(stage: Stage) {

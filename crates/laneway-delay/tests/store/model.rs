@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use laneway_delay::store::{Asked, Claim, Outcome, Waiting};
-use laneway_delay::{Error, Extend, Schedule, StateName, Undelivered};
+use laneway_delay::{Error, Extend, Query, Schedule, StateName, Undelivered};
 
 use crate::place::{Stage, message};
 
@@ -30,6 +30,14 @@ struct Expected {
     failures: usize,
     claim: Option<Claim>,
 }
+
+const STATES: [StateName; 5] = [
+    StateName::Scheduled,
+    StateName::Firing,
+    StateName::Delivered,
+    StateName::Dead,
+    StateName::Withdrawn,
+];
 
 const WAITS: [u64; 2] = [3, 5];
 
@@ -63,10 +71,10 @@ impl Case<'_> {
             return;
         }
         let due = self.now + dice.below(6);
-        self.stage
-            .submit(message(&id, due), self.now)
-            .await
-            .unwrap();
+        let mut submission = message(&id, due);
+        // Each has a topic of its own, so that lists by topic are checked as well.
+        submission.topic.clone_from(&id);
+        self.stage.submit(submission, self.now).await.unwrap();
         let expected = Expected {
             state: StateName::Scheduled,
             at: due,
@@ -182,6 +190,20 @@ impl Case<'_> {
                 "{id}"
             );
             assert_eq!(message.record.due().as_millis(), expected.due, "{id}");
+            for state in STATES {
+                let query = Query {
+                    topic: Some(id.clone()),
+                    ..Query::new(state)
+                };
+                let page = self.stage.store.list(&query).await.unwrap();
+                let listed: Vec<_> = page.messages.iter().map(|message| &message.id).collect();
+                let here = (state == expected.state).then_some(&message.id);
+                assert_eq!(
+                    listed,
+                    here.into_iter().collect::<Vec<_>>(),
+                    "{id}: {state:?}"
+                );
+            }
         }
     }
 }

@@ -138,11 +138,16 @@ impl<'a> Batch<'a> {
             // Somebody else may ask for it in this batch.
             self.put_sealed(Table::Ids, id_key, &entry.location);
             self.put_sealed(Table::Line, &keys::place(entry.waiting.place), &entry.row);
+            self.put_sealed(Table::Topics, &entry.of_topic.0, &entry.of_topic.1);
         } else {
+            let (topic_key, topic_row) = entry.of_topic;
             self.bytes += id_key.len() + entry.location.len() + entry.row.len() + 16;
+            self.bytes += topic_key.len() + topic_row.len();
             let place = keys::place(entry.waiting.place);
             self.writes.insert(&self.tables.line, &place[..], entry.row);
             self.writes.insert(&self.tables.ids, id_key, entry.location);
+            self.writes
+                .insert(&self.tables.topics, topic_key, topic_row);
         }
         if let Some(key) = entry.key {
             self.put(Table::Keys, &keys::used(&key.key), Some(key.used.encode()));
@@ -269,9 +274,7 @@ impl<'a> Batch<'a> {
 
     /// Puts a message that has changed where it belongs now.
     fn move_to(&mut self, message: &Message, from: Location) {
-        let (table, key) = row_of(from);
-        self.put(table, &key, None);
-        self.count(&message.topic, from.state, -1);
+        self.leave(&message.topic, from);
         let to = moved(message, from.place.serial, from.print);
         self.enter(message, to);
     }
@@ -286,6 +289,8 @@ impl<'a> Batch<'a> {
             message.id.as_str().as_bytes(),
             Some(to.encode()),
         );
+        let of_topic = keys::of_topic(&message.topic, to.state, to.place);
+        self.put(Table::Topics, &of_topic, Some(Vec::new()));
         self.count(&message.topic, to.state, 1);
         if let Some(waiting) = change::waiting(message, to.place.serial) {
             self.take_place(waiting, true);
@@ -294,10 +299,17 @@ impl<'a> Batch<'a> {
 
     fn remove(&mut self, id: &MessageId, topic: &str, location: Location) {
         self.recent.note(id);
-        let (table, key) = row_of(location);
-        self.put(table, &key, None);
+        self.leave(topic, location);
         self.put(Table::Ids, id.as_str().as_bytes(), None);
-        self.count(topic, location.state, -1);
+    }
+
+    /// Takes a message away from where it is.
+    fn leave(&mut self, topic: &str, from: Location) {
+        let (table, key) = row_of(from);
+        self.put(table, &key, None);
+        let of_topic = keys::of_topic(topic, from.state, from.place);
+        self.put(Table::Topics, &of_topic, None);
+        self.count(topic, from.state, -1);
     }
 
     /// Ends a claim. Only after everything else: nobody in this batch may ask for the message then.
@@ -323,6 +335,8 @@ impl<'a> Batch<'a> {
         self.recent.note(&message.id);
         self.writes
             .remove(&self.tables.line, &keys::place(from)[..]);
+        let of_topic = keys::of_topic(&message.topic, StateName::Scheduled, from);
+        self.writes.remove(&self.tables.topics, of_topic);
         self.count(&message.topic, StateName::Scheduled, -1);
         let to = moved(&message, from.serial, print);
         let identity = self.shared.identity;
@@ -338,6 +352,9 @@ impl<'a> Batch<'a> {
         }
         let id = message.id.as_str().as_bytes();
         writes.insert(&tables.ids, id, to.sealed(id, identity));
+        let of_topic = keys::of_topic(&message.topic, to.state, to.place);
+        let (key, row) = codec::marked(of_topic, identity);
+        writes.insert(&tables.topics, key, row);
         self.count(&message.topic, to.state, 1);
         if let Some(waiting) = change::waiting(&message, from.serial) {
             self.take_place(waiting, false);
@@ -390,7 +407,7 @@ impl<'a> Batch<'a> {
     }
 
     fn forget_ended(&mut self, state: StateName, before: Timestamp) -> Result<bool, Error> {
-        let cursor = [b"\0ended", &[keys::tag(state)][..]].concat();
+        let cursor = keys::forgotten(state);
         let begun = match self.get(Table::Meta, &cursor)? {
             Some(from) => from,
             None => keys::ended(state, Place::FIRST).to_vec(),

@@ -32,6 +32,12 @@ pub(super) fn sealed(key: &[u8], message: &Message, print: u64, identity: u64) -
     into
 }
 
+/// A key with a row that says no more than that it is there.
+pub(super) fn marked(key: Vec<u8>, identity: u64) -> (Vec<u8>, Vec<u8>) {
+    let row = laneway_disk::sealed(&key, &[], identity);
+    (key, row)
+}
+
 fn put_message(into: &mut Vec<u8>, message: &Message, print: u64) {
     into.extend_from_slice(&Route::of(&message.target).as_u32().to_le_bytes());
     into.extend_from_slice(&print.to_le_bytes());

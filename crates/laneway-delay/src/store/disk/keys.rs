@@ -40,6 +40,27 @@ pub(super) fn read_ended(key: &[u8]) -> Option<Place> {
     read_place(key.get(1..)?)
 }
 
+/// A message, by its topic and state. The length comes first, so that no topic is the beginning of another.
+pub(super) fn of_topic(topic: &str, state: StateName, at: Place) -> Vec<u8> {
+    let length = u16::try_from(topic.len()).unwrap_or(u16::MAX);
+    [
+        &length.to_be_bytes()[..],
+        topic.as_bytes(),
+        &[tag(state)],
+        &place(at),
+    ]
+    .concat()
+}
+
+pub(super) fn read_of_topic(key: &[u8]) -> Option<Place> {
+    read_place(key.last_chunk::<16>()?)
+}
+
+/// Up to where ended messages of a state were forgotten.
+pub(super) fn forgotten(state: StateName) -> Vec<u8> {
+    [b"\0ended", &[tag(state)][..]].concat()
+}
+
 /// A letter for each state that is stored. What fires is stored as scheduled.
 pub(super) fn tag(state: StateName) -> u8 {
     match state {
@@ -100,9 +121,29 @@ mod tests {
         for at in places {
             assert_eq!(read_place(&place(at)), Some(at));
             assert_eq!(read_ended(&ended(StateName::Dead, at)), Some(at));
+            assert_eq!(
+                read_of_topic(&of_topic("topic", StateName::Dead, at)),
+                Some(at)
+            );
         }
         assert_eq!(read_place(&[1; 15]), None);
         assert_eq!(read_place(&[1; 17]), None);
+    }
+
+    #[test]
+    fn messages_of_a_topic_lie_together_in_the_order_of_their_places() {
+        let key = |topic, state, millis| {
+            of_topic(topic, state, Place::at(Timestamp::from_millis(millis)))
+        };
+        let keys = [
+            key("a", StateName::Delivered, 7),
+            key("a", StateName::Scheduled, 1),
+            key("a", StateName::Scheduled, 2),
+            key("b", StateName::Scheduled, 1),
+            // The state of one topic is not the end of the name of another.
+            key("as", StateName::Scheduled, 1),
+        ];
+        assert!(keys.is_sorted());
     }
 
     #[test]

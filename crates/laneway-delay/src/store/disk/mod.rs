@@ -7,6 +7,7 @@
 //! | `line` | when it may fire, number | a message that waits |
 //! | `ids` | id | where its message is |
 //! | `ended` | state, when it ended, number | a message that has ended; of delivered and withdrawn ones without payload |
+//! | `topics` | topic, state, and where it stands in `line` or `ended` | nothing: messages by topic |
 //! | `keys` | idempotency key, and by age | what it was used for |
 //! | `meta` | | the last commit, the floor of the line, counts |
 //!
@@ -61,7 +62,7 @@ use super::{Change, Claim, Draft, Line, Outcome, Place, Settlement, Store, Waiti
 use crate::{Accepted, BoxFuture, Counts, Error, Message, MessageId, Page, Query, Timestamp};
 
 /// What is in the directory, and in which version.
-const FORMAT: &str = "laneway-delay-store 1";
+const FORMAT: &str = "laneway-delay-store 2";
 
 /// How many requests wait for the writer.
 const QUEUE: usize = 1024;

@@ -15,9 +15,6 @@ use crate::{Cursor, Error, Message, MessageId, Page, Query, StateName, Timestamp
 /// Fewer than these are looked up one by one; of more it is worth to read what lies between them.
 const SCAN_FROM: usize = 32;
 
-/// How many rows are looked at for one page.
-const LOOK_AT_MOST: usize = 50_000;
-
 /// A message, with what was submitted as a number; `None` if it is not there.
 type Row = Option<(Message, u64)>;
 
@@ -194,24 +191,32 @@ impl Shared {
         if from >= until {
             return Ok(Page::default());
         }
-        match query.state {
-            StateName::Firing => Ok(self.list_firing(query, from, until)),
-            StateName::Scheduled => {
-                let floor = self.contents().floor;
-                let range = (
-                    keys::place(from.max(floor)).to_vec(),
-                    keys::place(until).to_vec(),
-                );
-                self.list_rows(query, Table::Line, range)
-            }
-            state => {
-                let range = (
-                    keys::ended(state, from).to_vec(),
-                    keys::ended(state, until).to_vec(),
-                );
-                self.list_rows(query, Table::Ended, range)
-            }
+        if query.state == StateName::Firing {
+            return Ok(self.list_firing(query, from, until));
         }
+        self.with_tables(|tables| {
+            // What is gone for good is not walked over.
+            let first = match query.state {
+                StateName::Scheduled | StateName::Firing => self.contents().floor,
+                state => self.first_kept(tables, state)?,
+            };
+            let from = from.max(first);
+            if from >= until {
+                return Ok(Page::default());
+            }
+            match &query.topic {
+                Some(topic) => self.list_topic(tables, query, topic, from, until),
+                None => self.list_all(tables, query, from, until),
+            }
+        })
+    }
+
+    /// All that ended before this place, in this state, are forgotten.
+    fn first_kept(&self, tables: &Tables, state: StateName) -> Result<Place, Error> {
+        let key = keys::forgotten(state);
+        let row = tables.get(Table::Meta, &key, self.identity)?;
+        let place = row.map(|row| keys::read_ended(&row).ok_or_else(|| damaged(Table::Meta, &key)));
+        Ok(place.transpose()?.unwrap_or(Place::FIRST))
     }
 
     fn list_firing(&self, query: &Query, from: Place, until: Place) -> Page {
@@ -237,38 +242,102 @@ impl Shared {
         page
     }
 
-    fn list_rows(
+    /// Messages in the order of their places.
+    fn list_all(
         &self,
+        tables: &Tables,
         query: &Query,
-        table: Table,
-        (from, until): (Vec<u8>, Vec<u8>),
+        from: Place,
+        until: Place,
     ) -> Result<Page, Error> {
-        if from >= until {
-            return Ok(Page::default());
-        }
-        self.with_tables(|tables| {
-            let mut page = Page::default();
-            let rows = tables.table(table).range(from..until);
-            for (looked_at, row) in rows.enumerate() {
-                let (key, row) = row.into_inner().map_err(|error| failed(table, error))?;
-                let place = match table {
-                    Table::Line => keys::read_place(&key),
-                    _ => keys::read_ended(&key),
-                };
-                let place = place.ok_or_else(|| damaged(table, &key))?;
-                let row = opened(table, &key, &row, self.identity)?;
-                let message = codec::decode(row).map_err(|_| damaged(table, &key))?;
-                let is_firing = table == Table::Line && self.claims.is_firing(place);
-                if is_of(query, &message) && !is_firing {
-                    page.messages.push(message);
-                }
-                if page.messages.len() == limit(query) || looked_at == LOOK_AT_MOST {
-                    page.next = Some(cursor(place));
-                    break;
-                }
+        let place = |place| Location {
+            state: query.state,
+            place,
+            print: 0,
+        };
+        let (table, from) = row_of(place(from));
+        let (_, until) = row_of(place(until));
+        let mut page = Listing::new(self, query);
+        for row in tables.table(table).range(from..until) {
+            let (key, row) = row.into_inner().map_err(|error| failed(table, error))?;
+            let place = match table {
+                Table::Line => keys::read_place(&key),
+                _ => keys::read_ended(&key),
+            };
+            let place = place.ok_or_else(|| damaged(table, &key))?;
+            if page.add(place, table, &key, &row)? {
+                break;
             }
-            Ok(page)
-        })
+        }
+        Ok(page.page)
+    }
+
+    /// The same of one topic.
+    fn list_topic(
+        &self,
+        tables: &Tables,
+        query: &Query,
+        topic: &str,
+        from: Place,
+        until: Place,
+    ) -> Result<Page, Error> {
+        let state = query.state;
+        let key = |place| keys::of_topic(topic, state, place);
+        let mut page = Listing::new(self, query);
+        // Both rows as they were at one moment.
+        let snapshot = tables.database.snapshot();
+        for row in snapshot.range(&tables.topics, key(from)..key(until)) {
+            let (key, row) = row
+                .into_inner()
+                .map_err(|error| failed(Table::Topics, error))?;
+            opened(Table::Topics, &key, &row, self.identity)?;
+            let place = keys::read_of_topic(&key).ok_or_else(|| damaged(Table::Topics, &key))?;
+            let (table, key) = row_of(Location {
+                state,
+                place,
+                print: 0,
+            });
+            let row = snapshot
+                .get(tables.table(table), &key)
+                .map_err(|error| failed(table, error))?;
+            let row = row.ok_or_else(|| damaged(table, &key))?;
+            if page.add(place, table, &key, &row)? {
+                break;
+            }
+        }
+        Ok(page.page)
+    }
+}
+
+/// A page in the making.
+struct Listing<'a> {
+    shared: &'a Shared,
+    limit: usize,
+    page: Page,
+}
+
+impl<'a> Listing<'a> {
+    fn new(shared: &'a Shared, query: &Query) -> Self {
+        Self {
+            shared,
+            limit: limit(query),
+            page: Page::default(),
+        }
+    }
+
+    /// Adds a row, unless its message is firing; answers whether the page is full.
+    fn add(&mut self, place: Place, table: Table, key: &[u8], row: &[u8]) -> Result<bool, Error> {
+        if table == Table::Line && self.shared.claims.is_firing(place) {
+            return Ok(false);
+        }
+        let row = opened(table, key, row, self.shared.identity)?;
+        let message = codec::decode(row).map_err(|_| damaged(table, key))?;
+        self.page.messages.push(message);
+        let is_full = self.page.messages.len() == self.limit;
+        if is_full {
+            self.page.next = Some(cursor(place));
+        }
+        Ok(is_full)
     }
 }
 

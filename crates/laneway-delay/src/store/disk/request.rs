@@ -39,6 +39,8 @@ pub(super) struct Entry {
     pub(super) row: Vec<u8>,
     /// Where the message is, as a row.
     pub(super) location: Vec<u8>,
+    /// The same by topic: key and row.
+    pub(super) of_topic: (Vec<u8>, Vec<u8>),
     pub(super) key: Option<KeyEntry>,
 }
 
@@ -78,6 +80,7 @@ impl Entry {
             print,
         };
         let row_key = keys::place(waiting.place);
+        let topic_key = keys::of_topic(&message.topic, StateName::Scheduled, waiting.place);
         Self {
             is_own_id,
             due,
@@ -85,6 +88,7 @@ impl Entry {
             key,
             row: codec::sealed(&row_key, &message, print, identity),
             location: location.sealed(id.as_str().as_bytes(), identity),
+            of_topic: codec::marked(topic_key, identity),
             topic: message.topic,
             waiting,
             id,

@@ -21,6 +21,7 @@ pub(super) struct Tables {
     pub(super) line: Keyspace,
     pub(super) ids: Keyspace,
     pub(super) ended: Keyspace,
+    pub(super) topics: Keyspace,
     pub(super) keys: Keyspace,
     pub(super) meta: Keyspace,
 }
@@ -31,12 +32,20 @@ pub(super) enum Table {
     Line,
     Ids,
     Ended,
+    Topics,
     Keys,
     Meta,
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 5] = [Self::Line, Self::Ids, Self::Ended, Self::Keys, Self::Meta];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Line,
+        Self::Ids,
+        Self::Ended,
+        Self::Topics,
+        Self::Keys,
+        Self::Meta,
+    ];
 }
 
 /// What is known when the tables are opened.
@@ -74,6 +83,7 @@ impl Tables {
                 rows(16 * MIB)().data_block_compression_policy(plain)
             })?,
             ended: database.keyspace("ended", known(8 * MIB))?,
+            topics: database.keyspace("topics", known(8 * MIB))?,
             keys: database.keyspace("keys", rows(8 * MIB))?,
             meta: database.keyspace("meta", known(4 * MIB))?,
             database,
@@ -85,6 +95,7 @@ impl Tables {
             Table::Line => &self.line,
             Table::Ids => &self.ids,
             Table::Ended => &self.ended,
+            Table::Topics => &self.topics,
             Table::Keys => &self.keys,
             Table::Meta => &self.meta,
         }
