@@ -12,6 +12,11 @@ use crate::{Counts, Error, Timestamp, TopicCounts};
 
 const MIB: u64 = 1 << 20;
 
+/// New rows of a large table, before they are written as a file. When that is done the engine locks the table
+/// for some milliseconds, and messages that are due wait: with less there would be more of those moments, and with
+/// much more each would be longer.
+const MEMTABLE_BYTES: u64 = 32 * MIB;
+
 /// Blocks of rows that were read from disk.
 const CACHE_BYTES: u64 = 64 * MIB;
 
@@ -76,14 +81,16 @@ impl Tables {
         let known = |memtable| move || rows(memtable)().filter_policy(FilterPolicy::disabled());
         Ok(Self {
             // The same, but many new files lie side by side: filters tell which of them has the row.
-            line: database.keyspace("line", || rows(16 * MIB)().expect_point_read_hits(true))?,
+            line: database.keyspace("line", || {
+                rows(MEMTABLE_BYTES)().expect_point_read_hits(true)
+            })?,
             // Ids hardly get smaller, and unpacking a block costs more than finding an id in it.
             ids: database.keyspace("ids", || {
                 let plain = CompressionPolicy::all(CompressionType::None);
-                rows(16 * MIB)().data_block_compression_policy(plain)
+                rows(MEMTABLE_BYTES)().data_block_compression_policy(plain)
             })?,
-            ended: database.keyspace("ended", known(8 * MIB))?,
-            topics: database.keyspace("topics", known(8 * MIB))?,
+            ended: database.keyspace("ended", known(MEMTABLE_BYTES))?,
+            topics: database.keyspace("topics", known(MEMTABLE_BYTES))?,
             keys: database.keyspace("keys", rows(8 * MIB))?,
             meta: database.keyspace("meta", known(4 * MIB))?,
             database,

@@ -24,8 +24,9 @@ const MIB: u64 = 1 << 20;
 /// Blocks of rows that were read from disk.
 const CACHE_BYTES: u64 = 32 * MIB;
 
-/// Written to memory and the journal before a topic gets a new table.
-const MEMTABLE_BYTES: u64 = 16 * MIB;
+/// Written to memory and the journal before a topic gets a new table. The engine locks the topic for some
+/// milliseconds then: not too often.
+const MEMTABLE_BYTES: u64 = 32 * MIB;
 
 /// The most in memory for all topics together. Topics that each stay below their own limit would
 /// otherwise keep the journal from ever being shortened.
