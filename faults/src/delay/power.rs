@@ -68,7 +68,7 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
         thread::sleep(after);
         let cut = disk.cut_power()?;
         life.kill(&history)?;
-        cuts.push(cut..now());
+        cuts.push((cut, now()));
         disk.unmount()?;
         run.note(format_args!(
             "life {owner} opened in {opened} ms, and lost its power {after:?} later"

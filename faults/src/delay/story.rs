@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write;
-use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::file::mount::Cut;
 use crate::life::now;
 use crate::verdict::Verdict;
 
@@ -73,9 +73,9 @@ struct Known {
     started: u64,
 }
 
-/// Judges the story. What was told between a cut of the power and the end of the process does not
-/// count.
-pub(super) fn judge(path: &Path, cuts: &[Range<u64>]) -> Result<Verdict> {
+/// Judges the story, with cuts of the power and the ends of the processes that they hit. What was told in between
+/// does not count. What started before a cut was done was delivered, though, and may have been noted.
+pub(super) fn judge(path: &Path, cuts: &[(Cut, u64)]) -> Result<Verdict> {
     let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8_lossy(&text);
     let mut messages: HashMap<&str, Known> = HashMap::new();
@@ -91,7 +91,10 @@ pub(super) fn judge(path: &Path, cuts: &[Range<u64>]) -> Result<Verdict> {
         let (Ok(at), Ok(due)) = (at.parse::<u64>(), due.parse::<u64>()) else {
             continue;
         };
-        let is_of_the_dead = cuts.iter().any(|cut| cut.contains(&at));
+        let is_of_the_dead = cuts.iter().any(|(cut, killed)| {
+            let from = if letter == "S" { cut.done } else { cut.began };
+            (from..*killed).contains(&at)
+        });
         if is_of_the_dead && letter != "a" {
             continue;
         }
@@ -142,6 +145,28 @@ mod tests {
         let pen = Pen::open(&path).unwrap();
         pen.write(events.iter().copied()).unwrap();
         judge(&path, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_delivery_while_the_power_is_being_cut_counts_and_a_later_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("story");
+        fs::write(&path, "10 A a 0\n10 A b 0\n25 S a 0\n35 S b 0\n25 A c 0\n").unwrap();
+        let cut = Cut {
+            began: 20,
+            done: 30,
+        };
+        let verdict = judge(&path, &[(cut, 40)]).unwrap();
+        // Only `b` is lost: nobody was told of `c` in time.
+        let expected = Verdict::new()
+            .count("messages", 2)
+            .count("withdrawn", 0)
+            .count("extended", 0)
+            .count("started more than once", 0)
+            .must_be("lost", 1, 0)
+            .must_be("early", 0, 0)
+            .must_be("delivered after a withdraw", 0, 0);
+        assert_eq!(verdict, expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell::{self, wait_until};
 
@@ -20,7 +20,14 @@ const CUT_POWER: &str = "import fcntl, os, struct, sys, time
 disk = os.open(sys.argv[1], os.O_RDONLY)
 began = time.time_ns()
 fcntl.ioctl(disk, 0x8004587d, struct.pack('I', 2))
-print(began)";
+print(began, time.time_ns())";
+
+/// A cut of the power, in nanoseconds since 1970. What happens between the two may or may not have reached the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) began: u64,
+    pub(crate) done: u64,
+}
 
 /// Mounts that nobody else sees. They go with it.
 pub(crate) struct Namespace {
@@ -134,15 +141,19 @@ impl<'a> Disk<'a> {
         wait_until(LIMIT, unmounted)?.context("the file system stays busy")
     }
 
-    /// From now on nothing reaches the disk. Answers when that began, in nanoseconds since 1970.
-    pub(crate) fn cut_power(&self) -> Result<u64> {
+    /// From now on nothing reaches the disk.
+    pub(crate) fn cut_power(&self) -> Result<Cut> {
         let arguments = [
             "-c".as_ref(),
             CUT_POWER.as_ref(),
             self.mount_point.as_os_str(),
         ];
-        let began = self.namespace.run("python3", &arguments)?;
-        began.parse().context("python3 did not say when")
+        let said = self.namespace.run("python3", &arguments)?;
+        let mut times = said.split_whitespace().map(str::parse);
+        let (Some(Ok(began)), Some(Ok(done))) = (times.next(), times.next()) else {
+            bail!("python3 did not say when: {said}");
+        };
+        Ok(Cut { began, done })
     }
 
     /// Repairs what can be repaired, as after a disk was copied to a new one.

@@ -89,7 +89,7 @@ pub fn run(run: &mut Run) -> Result<Verdict> {
         thread::sleep(step.after);
         let cut = disk.cut_power()?;
         life.kill(&history)?;
-        cuts.push(cut..now());
+        cuts.push(cut.began..now());
         disk.unmount()?;
         run.note(format_args!(
             "life {owner} opened in {opened} ms, and lost its power {:?} later",
