@@ -338,6 +338,10 @@ async fn a_topic_lists_what_is_its_own_until_it_is_gone(stage: Stage) {
         assert!(list("t", state).await.is_empty());
         assert!(list("ts", state).await.is_empty());
     }
+    // The clock was set back: it ends before those that are forgotten, and is listed all the same.
+    stage.submit(message("e", 90), 19).await.unwrap();
+    stage.change("e", Asked::Withdraw, 0).await.unwrap();
+    assert_eq!(list("t", StateName::Withdrawn).await, ["e"]);
     let rejected = Undelivered::permanent("410");
     let rejected = Outcome::Failed(rejected, laneway_delay::Schedule::default());
     let claims = stage.claim(stage.waiting().await, 60).await;

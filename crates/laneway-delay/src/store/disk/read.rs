@@ -195,12 +195,14 @@ impl Shared {
             return Ok(self.list_firing(query, from, until));
         }
         self.with_tables(|tables| {
-            // What is gone for good is not walked over.
-            let first = match query.state {
-                StateName::Scheduled | StateName::Firing => self.contents().floor,
-                state => self.first_kept(tables, state)?,
+            // Nobody waits before the floor. Ended ones have none: a clock that was set back ends messages before
+            // those that are forgotten already.
+            let is_scheduled = query.state == StateName::Scheduled;
+            let from = if is_scheduled {
+                from.max(self.contents().floor)
+            } else {
+                from
             };
-            let from = from.max(first);
             if from >= until {
                 return Ok(Page::default());
             }
@@ -209,14 +211,6 @@ impl Shared {
                 None => self.list_all(tables, query, from, until),
             }
         })
-    }
-
-    /// All that ended before this place, in this state, are forgotten.
-    fn first_kept(&self, tables: &Tables, state: StateName) -> Result<Place, Error> {
-        let key = keys::forgotten(state);
-        let row = tables.get(Table::Meta, &key, self.identity)?;
-        let place = row.map(|row| keys::read_ended(&row).ok_or_else(|| damaged(Table::Meta, &key)));
-        Ok(place.transpose()?.unwrap_or(Place::FIRST))
     }
 
     fn list_firing(&self, query: &Query, from: Place, until: Place) -> Page {
