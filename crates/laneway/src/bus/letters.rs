@@ -4,8 +4,9 @@
 //! body and what happened in headers. One that was replayed or dropped is settled by a group that the
 //! bus keeps for the purpose, which every broker can do; nothing has to be deleted from a log.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use smol_str::SmolStr;
 use tokio::sync::Mutex;
@@ -77,6 +78,13 @@ pub(super) struct Cause<'a> {
     pub(super) attempts: u32,
 }
 
+impl Cause<'_> {
+    fn origin(&self) -> Origin {
+        let partition = u64::from(self.partition);
+        (self.group.to_owned(), partition, self.offset)
+    }
+}
+
 /// The letters of one topic, of one kind.
 pub(super) struct LetterBox {
     broker: Arc<dyn Broker>,
@@ -87,9 +95,14 @@ pub(super) struct LetterBox {
     topic: TopicName,
     /// What is gone, as the broker last said; locked for every change.
     gone: Mutex<Option<Gone>>,
+    /// Those that somebody began to put aside, and does not know to be written.
+    unsure: std::sync::Mutex<HashSet<Origin>>,
     /// Held while letters are replayed: two that do so at once would replay them twice.
     pub(super) replaying: Mutex<()>,
 }
+
+/// What tells a letter from others: its group, and the partition and the offset that it had.
+type Origin = (String, u64, u64);
 
 /// Which letters are gone.
 struct Gone {
@@ -113,12 +126,43 @@ impl LetterBox {
             origin,
             topic,
             gone: Mutex::default(),
+            unsure: std::sync::Mutex::default(),
             replaying: Mutex::default(),
         }
     }
 
-    /// Puts a record aside; durable when it resolves.
+    /// Puts a record aside; durable when it resolves. Whoever was not told whether it is may call this
+    /// again: what is among the letters by then is not put there a second time.
     pub(super) async fn put(&self, record: &Record, cause: &Cause<'_>) -> Result<(), Error> {
+        let origin = cause.origin();
+        let is_first = self.unsure().insert(origin.clone());
+        if is_first || !self.has(&origin).await? {
+            self.write(record, cause).await?;
+        }
+        self.unsure().remove(&origin);
+        Ok(())
+    }
+
+    async fn has(&self, origin: &Origin) -> Result<bool, Error> {
+        let mut is_there = false;
+        self.visit(|letter| {
+            let (partition, offset) = letter.origin;
+            is_there = (letter.group, partition, offset) == *origin;
+            if is_there {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+        .await?;
+        Ok(is_there)
+    }
+
+    fn unsure(&self) -> std::sync::MutexGuard<'_, HashSet<Origin>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, record: &Record, cause: &Cause<'_>) -> Result<(), Error> {
         let mut headers = marks::stripped(&record.headers);
         marks::put(&mut headers, marks::TOPIC, self.origin.as_str());
         marks::put(&mut headers, marks::PARTITION, &cause.partition.to_string());

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use self::troubled::{Trouble, Troubled};
-use super::{Bus, Error, State, Subscription};
+use super::{Bus, Error, Exhausted, State, Subscription};
 use crate::retry::RetryPolicy;
 use crate::settle::Position;
 use crate::testing;
@@ -176,6 +176,43 @@ async fn an_event_is_settled_only_when_its_dead_letter_is_written() {
         .unwrap();
     let dead = bus.dead_letters("orders").await.unwrap();
     assert_eq!(dead.list(10).await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_put_aside_without_an_answer_is_not_put_aside_again() {
+    for exhausted in [Exhausted::ParkKey, Exhausted::DeadLetter] {
+        let (bus, broker) = bus().await;
+        one_partition(&bus).await;
+        let orders = bus
+            .subscription("orders")
+            .retry(RetryPolicy::none())
+            .on_exhausted(exhausted)
+            .envelope(async |_| Err(Failure::new("no")))
+            .await
+            .unwrap();
+        let letters = async || match exhausted {
+            Exhausted::ParkKey => bus.parked("orders").await.unwrap().list(10).await.unwrap(),
+            _ => {
+                let dead = bus.dead_letters("orders").await.unwrap();
+                dead.list(10).await.unwrap()
+            }
+        };
+        // The topic for them is there.
+        publish(&bus, "bad").await;
+        until("one is put aside", async || letters().await.len() == 1).await;
+        broker.begin(Trouble::LetterAnswers);
+        publish(&bus, "bad").await;
+        until("two are", async || letters().await.len() == 2).await;
+        broker.end(Trouble::LetterAnswers);
+        publish(&bus, "bad").await;
+        testing::settled_within(&bus, Duration::from_mins(1))
+            .await
+            .unwrap();
+        let places: Vec<_> = letters().await.iter().map(|letter| letter.origin).collect();
+        assert_eq!(places, [(0, 0), (0, 1), (0, 2)], "{exhausted:?}");
+        let figures = orders.figures();
+        assert_eq!(figures.parked + figures.dead_lettered, 3, "{exhausted:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ pub(super) enum Trouble {
     Reads,
     /// Publishing to a topic for dead letters or parked events fails.
     Letters,
+    /// It works, and fails to say so.
+    LetterAnswers,
 }
 
 #[derive(Clone)]
@@ -142,7 +144,11 @@ impl Broker for Troubled {
         if topic.reserved().is_some() && self.has(Trouble::Letters) {
             return Box::pin(async { Err(trouble("publishing")) });
         }
-        self.call(self.inner.publish(topic, partition, records))
+        let publishing = self.inner.publish(topic, partition, records);
+        if topic.reserved().is_some() && self.has(Trouble::LetterAnswers) {
+            return Box::pin(async move { publishing.await.and(Err(trouble("publishing"))) });
+        }
+        self.call(publishing)
     }
 
     fn join<'a>(
