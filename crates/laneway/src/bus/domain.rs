@@ -15,8 +15,9 @@ use super::dedup::Dedup;
 use super::delivery::{Content, Delivery, PartitionState};
 use super::event::{Context, Event};
 use super::handler::Events;
-use super::letters::{Cause, Letter, LetterBox};
+use super::letters::{Letter, LetterBox};
 use super::parked::ParkedKeys;
+use super::putting::Cause;
 use super::state::Condition;
 use super::subscription::Exhausted;
 use crate::envelope::Envelope;
@@ -294,7 +295,7 @@ impl<H: Events> Domain<H> {
             reason: failure.message(),
             attempts,
         };
-        Ok(letters.put(&delivery.record, &cause).await?)
+        letters.put(&delivery.record, &cause).await
     }
 
     async fn park(

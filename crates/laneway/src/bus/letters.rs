@@ -4,9 +4,8 @@
 //! body and what happened in headers. One that was replayed or dropped is settled by a group that the
 //! bus keeps for the purpose, which every broker can do; nothing has to be deleted from a log.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use smol_str::SmolStr;
 use tokio::sync::Mutex;
@@ -14,8 +13,9 @@ use tokio::sync::Mutex;
 use super::error::Error;
 use super::marks;
 use super::patience::Patience;
-use crate::broker::embedded::now_ms;
+use super::putting::{Cause, Origin, Putting};
 use crate::broker::{Broker, BrokerError};
+use crate::lanes::Failure;
 use crate::record::{Delivered, Record};
 use crate::settle::{Position, Tracker};
 use crate::topic::{Growth, Strategy, Topic, TopicName};
@@ -69,22 +69,6 @@ impl Letter {
     }
 }
 
-/// Why a record is put aside.
-pub(super) struct Cause<'a> {
-    pub(super) group: &'a str,
-    pub(super) partition: u32,
-    pub(super) offset: u64,
-    pub(super) reason: &'a str,
-    pub(super) attempts: u32,
-}
-
-impl Cause<'_> {
-    fn origin(&self) -> Origin {
-        let partition = u64::from(self.partition);
-        (self.group.to_owned(), partition, self.offset)
-    }
-}
-
 /// The letters of one topic, of one kind.
 pub(super) struct LetterBox {
     broker: Arc<dyn Broker>,
@@ -95,14 +79,10 @@ pub(super) struct LetterBox {
     topic: TopicName,
     /// What is gone, as the broker last said; locked for every change.
     gone: Mutex<Option<Gone>>,
-    /// Those that somebody began to put aside, and does not know to be written.
-    unsure: std::sync::Mutex<HashSet<Origin>>,
+    putting: Putting,
     /// Held while letters are replayed: two that do so at once would replay them twice.
     pub(super) replaying: Mutex<()>,
 }
-
-/// What tells a letter from others: its group, and the partition and the offset that it had.
-type Origin = (String, u64, u64);
 
 /// Which letters are gone.
 struct Gone {
@@ -126,20 +106,26 @@ impl LetterBox {
             origin,
             topic,
             gone: Mutex::default(),
-            unsure: std::sync::Mutex::default(),
+            putting: Putting::default(),
             replaying: Mutex::default(),
         }
     }
 
     /// Puts a record aside; durable when it resolves. Whoever was not told whether it is may call this
     /// again: what is among the letters by then is not put there a second time.
-    pub(super) async fn put(&self, record: &Record, cause: &Cause<'_>) -> Result<(), Error> {
+    pub(super) async fn put(&self, record: &Record, cause: &Cause<'_>) -> Result<(), Failure> {
         let origin = cause.origin();
-        let is_first = self.unsure().insert(origin.clone());
-        if is_first || !self.has(&origin).await? {
-            self.write(record, cause).await?;
+        match self.putting.earlier(&origin).await {
+            Some(Ok(())) => {}
+            Some(Err(_)) if self.has(&origin).await? => {}
+            _ => {
+                let letter = cause.letter(&self.origin, record);
+                let (broker, topic) = (self.broker.clone(), self.topic.clone());
+                let writing = write(broker, self.patience, topic, letter);
+                self.putting.begin(&origin, writing).await?;
+            }
         }
-        self.unsure().remove(&origin);
+        self.putting.done(&origin);
         Ok(())
     }
 
@@ -156,49 +142,6 @@ impl LetterBox {
         })
         .await?;
         Ok(is_there)
-    }
-
-    fn unsure(&self) -> std::sync::MutexGuard<'_, HashSet<Origin>> {
-        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn write(&self, record: &Record, cause: &Cause<'_>) -> Result<(), Error> {
-        let mut headers = marks::stripped(&record.headers);
-        marks::put(&mut headers, marks::TOPIC, self.origin.as_str());
-        marks::put(&mut headers, marks::PARTITION, &cause.partition.to_string());
-        marks::put(&mut headers, marks::OFFSET, &cause.offset.to_string());
-        marks::put(&mut headers, marks::GROUP, cause.group);
-        marks::put(&mut headers, marks::ATTEMPTS, &cause.attempts.to_string());
-        marks::put(&mut headers, marks::AT, &now_ms().to_string());
-        marks::put_reason(&mut headers, cause.reason);
-        let letter = Record {
-            headers,
-            ..record.clone()
-        };
-        match self.publish(letter.clone()).await {
-            Err(Error::Broker(BrokerError::UnknownTopic(_))) => {
-                self.declare().await?;
-                self.publish(letter).await
-            }
-            result => result,
-        }
-    }
-
-    async fn publish(&self, letter: Record) -> Result<(), Error> {
-        let publishing = self.broker.publish(&self.topic, 0, vec![letter]);
-        self.patience
-            .with("putting a record aside", publishing)
-            .await?;
-        Ok(())
-    }
-
-    async fn declare(&self) -> Result<(), Error> {
-        let topic = Topic::beside(self.topic.clone());
-        let declaring = self
-            .broker
-            .declare(&topic, Strategy::CreateOnly, Growth::Refused);
-        self.patience.with("declaring a topic", declaring).await?;
-        Ok(())
     }
 
     /// The letters that are not gone, oldest first, up to `most` that `wanted` wants.
@@ -321,4 +264,29 @@ impl LetterBox {
             position,
         }))
     }
+}
+
+/// Writes a letter, and makes the topic for it if need be.
+async fn write(
+    broker: Arc<dyn Broker>,
+    patience: Patience,
+    topic: TopicName,
+    letter: Record,
+) -> Result<(), Failure> {
+    let publish = async |letter| {
+        let publishing = broker.publish(&topic, 0, vec![letter]);
+        patience.with("putting a record aside", publishing).await
+    };
+    match publish(letter.clone()).await {
+        Err(Error::Broker(BrokerError::UnknownTopic(_))) => {
+            let beside = Topic::beside(topic.clone());
+            let declaring = broker.declare(&beside, Strategy::CreateOnly, Growth::Refused);
+            patience.with("declaring a topic", declaring).await?;
+            publish(letter).await?;
+        }
+        result => {
+            result?;
+        }
+    }
+    Ok(())
 }

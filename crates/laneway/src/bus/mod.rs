@@ -45,6 +45,7 @@ mod plain;
 mod progress;
 mod publish;
 mod pump;
+mod putting;
 mod rate;
 mod shared;
 mod state;

@@ -178,41 +178,57 @@ async fn an_event_is_settled_only_when_its_dead_letter_is_written() {
     assert_eq!(dead.list(10).await.unwrap().len(), 2);
 }
 
+/// Puts three events aside, the second one in trouble.
+async fn put_three_aside(exhausted: Exhausted, trouble: Trouble) {
+    let (bus, broker) = bus().await;
+    one_partition(&bus).await;
+    let orders = bus
+        .subscription("orders")
+        .retry(RetryPolicy::none())
+        .time_limit(Duration::from_secs(1))
+        .on_exhausted(exhausted)
+        .envelope(async |_| Err(Failure::new("no")))
+        .await
+        .unwrap();
+    let letters = async || {
+        if exhausted == Exhausted::ParkKey {
+            let parked = bus.parked("orders").await.unwrap();
+            return parked.list(10).await.unwrap();
+        }
+        let dead = bus.dead_letters("orders").await.unwrap();
+        dead.list(10).await.unwrap()
+    };
+    // The topic for them is there.
+    publish(&bus, "bad").await;
+    until("one is put aside", async || letters().await.len() == 1).await;
+    broker.begin(trouble);
+    publish(&bus, "bad").await;
+    until("two are", async || letters().await.len() == 2).await;
+    broker.end(trouble);
+    publish(&bus, "bad").await;
+    testing::settled_within(&bus, Duration::from_mins(1))
+        .await
+        .unwrap();
+    let places: Vec<_> = letters().await.iter().map(|letter| letter.origin).collect();
+    assert_eq!(
+        places,
+        [(0, 0), (0, 1), (0, 2)],
+        "{exhausted:?} {trouble:?}"
+    );
+    let figures = orders.figures();
+    assert_eq!(figures.parked + figures.dead_lettered, 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_put_aside_without_an_answer_is_not_put_aside_again() {
-    for exhausted in [Exhausted::ParkKey, Exhausted::DeadLetter] {
-        let (bus, broker) = bus().await;
-        one_partition(&bus).await;
-        let orders = bus
-            .subscription("orders")
-            .retry(RetryPolicy::none())
-            .on_exhausted(exhausted)
-            .envelope(async |_| Err(Failure::new("no")))
-            .await
-            .unwrap();
-        let letters = async || match exhausted {
-            Exhausted::ParkKey => bus.parked("orders").await.unwrap().list(10).await.unwrap(),
-            _ => {
-                let dead = bus.dead_letters("orders").await.unwrap();
-                dead.list(10).await.unwrap()
-            }
-        };
-        // The topic for them is there.
-        publish(&bus, "bad").await;
-        until("one is put aside", async || letters().await.len() == 1).await;
-        broker.begin(Trouble::LetterAnswers);
-        publish(&bus, "bad").await;
-        until("two are", async || letters().await.len() == 2).await;
-        broker.end(Trouble::LetterAnswers);
-        publish(&bus, "bad").await;
-        testing::settled_within(&bus, Duration::from_mins(1))
-            .await
-            .unwrap();
-        let places: Vec<_> = letters().await.iter().map(|letter| letter.origin).collect();
-        assert_eq!(places, [(0, 0), (0, 1), (0, 2)], "{exhausted:?}");
-        let figures = orders.figures();
-        assert_eq!(figures.parked + figures.dead_lettered, 3, "{exhausted:?}");
-    }
+    put_three_aside(Exhausted::ParkKey, Trouble::LetterAnswers).await;
+    put_three_aside(Exhausted::DeadLetter, Trouble::LetterAnswers).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_put_aside_for_longer_than_the_time_limit_is_put_aside_once() {
+    put_three_aside(Exhausted::ParkKey, Trouble::SlowLetters).await;
+    put_three_aside(Exhausted::DeadLetter, Trouble::SlowLetters).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,8 @@ pub(super) enum Trouble {
     Letters,
     /// It works, and fails to say so.
     LetterAnswers,
+    /// It takes two seconds.
+    SlowLetters,
 }
 
 #[derive(Clone)]
@@ -147,6 +149,12 @@ impl Broker for Troubled {
         let publishing = self.inner.publish(topic, partition, records);
         if topic.reserved().is_some() && self.has(Trouble::LetterAnswers) {
             return Box::pin(async move { publishing.await.and(Err(trouble("publishing"))) });
+        }
+        if topic.reserved().is_some() && self.has(Trouble::SlowLetters) {
+            return Box::pin(async move {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                publishing.await
+            });
         }
         self.call(publishing)
     }
