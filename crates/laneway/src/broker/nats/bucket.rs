@@ -8,7 +8,7 @@ use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::jetstream::{self, Context, ErrorCode};
 use bytes::Bytes;
 
-use super::connect::ask;
+use super::connect::{ask, place};
 use super::error::Trouble;
 
 /// What the bucket of a store calls an entry that was removed.
@@ -57,7 +57,7 @@ impl Bucket {
             num_replicas: usize::from(replicas),
             ..kv::Config::default()
         };
-        match context.create_key_value(config).await {
+        match place(|| context.create_key_value(config.clone())).await {
             Ok(store) => Ok(Self { store }),
             // Somebody else may have made it meanwhile.
             Err(error) => match context.get_key_value(&name).await {

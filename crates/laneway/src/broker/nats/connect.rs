@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::Context;
-use async_nats::jetstream::context::ContextBuilder;
+use async_nats::jetstream::context::{ContextBuilder, CreateStreamError, CreateStreamErrorKind};
+use async_nats::jetstream::{Context, ErrorCode};
 use async_nats::{Client, ConnectOptions, Event, rustls};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error::Trouble;
 use super::options::{Identity, NatsConnection, NatsOptions};
@@ -26,10 +26,14 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 /// How many messages may be on their way to the server without an answer.
 const UNANSWERED: usize = 16 * 1024;
 
-/// In a cluster nobody answers while it is being decided who should. What is asked then is asked again
-/// after this long, so many times.
+/// In a cluster nobody answers while it is being decided who should, which takes up to nine seconds and
+/// more if they disagree. What is asked then is asked again after this long, so many times.
 const UNHEARD_AFTER: Duration = Duration::from_secs(1);
-const UNHEARD: usize = 4;
+const UNHEARD: usize = 15;
+
+/// How long a new stream may have to wait for servers that it can be on.
+const PLACED_WITHIN: Duration = Duration::from_secs(10);
+const PLACE_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Asks something that can be asked again without harm.
 pub(super) async fn ask<T, F: Future<Output = T>>(mut question: impl FnMut() -> F) -> T {
@@ -39,6 +43,40 @@ pub(super) async fn ask<T, F: Future<Output = T>>(mut question: impl FnMut() -> 
         }
     }
     question().await
+}
+
+/// Makes a stream, which a cluster that has just started or misses a server has no place for: its
+/// servers are given a while to find each other.
+pub(super) async fn place<T, E, F>(mut make: impl FnMut() -> F) -> Result<T, E>
+where
+    E: std::error::Error + 'static,
+    F: Future<Output = Result<T, E>>,
+{
+    let deadline = Instant::now() + PLACED_WITHIN;
+    loop {
+        // A large future, and rarely made.
+        match Box::pin(make()).await {
+            Err(error) if has_no_place_yet(&error) && Instant::now() < deadline => {
+                tracing::debug!(%error, "making a stream is tried again");
+                sleep(PLACE_AGAIN_AFTER).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn has_no_place_yet(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut streams = causes.filter_map(|cause| cause.downcast_ref::<CreateStreamError>());
+    streams.any(|error| match error.kind() {
+        CreateStreamErrorKind::JetStream(cause) => matches!(
+            cause.error_code(),
+            ErrorCode::CLUSTER_NO_PEERS
+                | ErrorCode::CLUSTER_NOT_AVAILABLE
+                | ErrorCode::CLUSTER_NOT_LEADER
+        ),
+        _ => false,
+    })
 }
 
 /// Counts the connections that there were. Whoever waits for something on one learns when it is gone.

@@ -14,7 +14,7 @@ use async_nats::jetstream::{Context, ErrorCode};
 use futures_util::TryStreamExt;
 
 use super::bucket::Bucket;
-use super::connect::{self, Link, ask};
+use super::connect::{self, Link, ask, place};
 use super::error::Trouble;
 use super::names::{self, Names};
 use super::options::NatsOptions;
@@ -222,7 +222,7 @@ impl Server {
 
     /// Makes a stream; nothing if there is one of that name, which is something else.
     async fn create_stream(&self, config: Config) -> Result<Option<Info>, BrokerError> {
-        match self.context.create_stream(config).await {
+        match place(|| self.context.create_stream(config.clone())).await {
             Ok(stream) => Ok(Some(stream.cached_info().clone())),
             Err(error) => match error.kind() {
                 CreateStreamErrorKind::JetStream(cause)
