@@ -28,6 +28,7 @@ on_every_store! {
     a_topic_lists_what_is_its_own_until_it_is_gone
     counts_follow
     old_things_are_forgotten_and_dead_ones_are_not
+    what_a_clock_set_back_made_old_is_forgotten
     unknown_ids_are_told
 }
 
@@ -458,6 +459,23 @@ async fn old_things_are_forgotten_and_dead_ones_are_not(stage: Stage) {
     assert_eq!(stage.store.forget(at(3), at(1000)).await, Ok(false));
     let counts = stage.store.counts()["t"];
     assert_eq!((counts.withdrawn, counts.delivered, counts.dead), (0, 0, 1));
+}
+
+async fn what_a_clock_set_back_made_old_is_forgotten(stage: Stage) {
+    let keyed = |id: &str| message(id, 900).idempotency_key(format!("key of {id}"));
+    let forget = async |before| while stage.store.forget(at(before), at(before)).await.unwrap() {};
+    stage.submit(keyed("a"), 500).await.unwrap();
+    stage.change("a", Asked::Withdraw, 500).await.unwrap();
+    forget(600).await;
+    // The clock is set back, and forgetting goes by it.
+    stage.submit(keyed("b"), 100).await.unwrap();
+    stage.change("b", Asked::Withdraw, 100).await.unwrap();
+    forget(50).await;
+    assert!(stage.get("b").await.is_some());
+    forget(200).await;
+    assert!(stage.get("b").await.is_none());
+    let again = stage.submit(keyed("b"), 200).await.unwrap();
+    assert!(again.is_new, "its key is forgotten, too");
 }
 
 async fn unknown_ids_are_told(stage: Stage) {

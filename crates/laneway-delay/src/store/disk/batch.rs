@@ -376,19 +376,36 @@ impl<'a> Batch<'a> {
         Ok(more)
     }
 
+    /// Where forgetting goes on: where it ended the last time, so that what was removed is not walked
+    /// over again. If that is later than what is old now, the clock was set back, and there may soon be
+    /// something old before it: then it begins anew.
+    fn forgets_from(
+        &mut self,
+        cursor: &[u8],
+        first: Vec<u8>,
+        until: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
+        match self.get(Table::Meta, cursor)? {
+            None => Ok(Some(first)),
+            Some(from) if *from < *until => Ok(Some(from)),
+            Some(from) => {
+                if *from > *until {
+                    self.put(Table::Meta, cursor, None);
+                }
+                Ok(None)
+            }
+        }
+    }
+
     fn forget_keys(&mut self, before: Timestamp) -> Result<bool, Error> {
-        // From where the last time ended: what was removed is not walked over again.
-        let begun = match self.get(Table::Meta, keys::KEYS_FORGOTTEN)? {
-            Some(from) => from,
-            None => keys::used_from(Timestamp::from_millis(0)),
+        let first = keys::used_from(Timestamp::from_millis(0));
+        let until = keys::used_from(before);
+        let Some(begun) = self.forgets_from(keys::KEYS_FORGOTTEN, first, &until)? else {
+            return Ok(false);
         };
         let mut end = begun.clone();
         let mut count = 0;
         let tables = self.tables;
-        let until = keys::used_from(before);
-        if begun >= until {
-            return Ok(false);
-        }
         for row in tables.keys.range(begun.clone()..until) {
             let key = row.key().map_err(|error| failed(Table::Keys, error))?;
             let (_, used) = keys::read_used_at(&key).ok_or_else(|| damaged(Table::Keys, &key))?;
@@ -408,14 +425,11 @@ impl<'a> Batch<'a> {
 
     fn forget_ended(&mut self, state: StateName, before: Timestamp) -> Result<bool, Error> {
         let cursor = keys::forgotten(state);
-        let begun = match self.get(Table::Meta, &cursor)? {
-            Some(from) => from,
-            None => keys::ended(state, Place::FIRST).to_vec(),
-        };
+        let first = keys::ended(state, Place::FIRST).to_vec();
         let until = keys::ended(state, Place::at(before)).to_vec();
-        if begun >= until {
+        let Some(begun) = self.forgets_from(&cursor, first, &until)? else {
             return Ok(false);
-        }
+        };
         let mut end = begun.clone();
         let mut count = 0;
         let tables = self.tables;
