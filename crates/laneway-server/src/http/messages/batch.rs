@@ -7,11 +7,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use laneway_delay::{Error, Extend, Message, MessageId};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::request::ExtendRequest;
 use super::view::{AcceptedView, ChangedView};
+use crate::http::problem::Members;
 use crate::http::time::{Moment, Span};
 use crate::http::{App, Problem, body};
 
@@ -42,20 +42,26 @@ struct ExtendOne {
 
 /// What became of a batch of new messages.
 #[derive(Serialize)]
-struct AcceptedBatch {
+struct AcceptedBatch<'a> {
     accepted: usize,
     refused: usize,
-    /// One for each message, in the same order.
-    results: Vec<Value>,
+    results: Vec<View<'a, AcceptedView>>,
 }
 
 /// What became of a batch of changes.
 #[derive(Serialize)]
-struct ChangedBatch {
+struct ChangedBatch<'a> {
     changed: usize,
     refused: usize,
-    /// One for each message, in the same order.
-    results: Vec<Value>,
+    results: Vec<View<'a, ChangedView<'a>>>,
+}
+
+/// What became of one message of a batch. They are in the order of the request.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum View<'a, V> {
+    Good(V),
+    Refused(Members<'a>),
 }
 
 /// `POST /v1/messages:batch`
@@ -76,10 +82,11 @@ pub(in crate::http) async fn submit(
         answers
     });
     let results = results.await;
+    let accepted = good(&results);
     let view = AcceptedBatch {
-        accepted: good(&results),
-        refused: results.len() - good(&results),
-        results: views(&results, AcceptedView::from),
+        accepted,
+        refused: results.len() - accepted,
+        results: views(&results),
     };
     Ok((StatusCode::ACCEPTED, Json(view)).into_response())
 }
@@ -160,10 +167,11 @@ async fn each<T, A>(
 }
 
 fn changed(results: &[Result<Message, Problem>]) -> Response {
+    let changed = good(results);
     let view = ChangedBatch {
-        changed: good(results),
-        refused: results.len() - good(results),
-        results: views(results, ChangedView::from),
+        changed,
+        refused: results.len() - changed,
+        results: views(results),
     };
     Json(view).into_response()
 }
@@ -172,16 +180,10 @@ fn good<T>(results: &[Result<T, Problem>]) -> usize {
     results.iter().filter(|result| result.is_ok()).count()
 }
 
-fn views<'a, T, V: Serialize>(
-    results: &'a [Result<T, Problem>],
-    view: impl Fn(&'a T) -> V,
-) -> Vec<Value> {
-    let value = |result: &'a Result<T, Problem>| match result {
-        Ok(good) => serde_json::to_value(view(good)),
-        Err(problem) => serde_json::to_value(problem.members()),
+fn views<'a, T, V: From<&'a T>>(results: &'a [Result<T, Problem>]) -> Vec<View<'a, V>> {
+    let view = |result: &'a Result<T, Problem>| match result {
+        Ok(good) => View::Good(V::from(good)),
+        Err(problem) => View::Refused(problem.members()),
     };
-    results
-        .iter()
-        .map(|result| value(result).unwrap_or_default())
-        .collect()
+    results.iter().map(view).collect()
 }
