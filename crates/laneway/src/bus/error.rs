@@ -66,6 +66,17 @@ pub enum Error {
         /// How long it may take.
         limit: Duration,
     },
+    /// The rate limit would let them through later than a call may take. They were not published.
+    #[error(
+        "the rate limit lets {count} through in more than {limit:?}: publish fewer at once, or allow a \
+         higher rate or a later deadline"
+    )]
+    RateLimited {
+        /// How many were to be published.
+        count: u32,
+        /// How long a call may take.
+        limit: Duration,
+    },
     /// The options for the workers cannot be meant.
     #[error(transparent)]
     Options(#[from] OptionsError),

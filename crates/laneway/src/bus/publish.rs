@@ -8,6 +8,7 @@ use smol_str::SmolStr;
 
 use super::error::Error;
 use super::event::Outgoing;
+use super::patience::Patience;
 use super::shared::Known;
 use super::{Bus, Receipt};
 use crate::broker::Offsets;
@@ -93,11 +94,27 @@ impl Bus {
         partition: u32,
         record: Record,
     ) -> Result<Receipt, Error> {
+        self.take_turns(1).await?;
         let (partition, offsets) = self.append(known, partition, vec![record]).await?;
         Ok(Receipt {
             partition,
             offset: offsets.at(0),
         })
+    }
+
+    /// Waits for as long as the rate limit wants. All that is published together takes its turns
+    /// together, so that none of it is sent if they would come too late.
+    async fn take_turns(&self, count: usize) -> Result<(), Error> {
+        let Some(limiter) = &self.shared.limiter else {
+            return Ok(());
+        };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let Patience(limit) = self.shared.patience;
+        if limiter.turns_within(count, limit).await {
+            Ok(())
+        } else {
+            Err(Error::RateLimited { count, limit })
+        }
     }
 
     async fn append(
@@ -106,14 +123,6 @@ impl Bus {
         partition: u32,
         records: Vec<Record>,
     ) -> Result<(u32, Offsets), Error> {
-        if let Some(limiter) = &self.shared.limiter {
-            let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
-            let turns = async {
-                limiter.turns(count).await;
-                Ok::<_, Error>(())
-            };
-            self.ask("waiting for the rate limit", turns).await?;
-        }
         let count = records.len() as u64;
         let begun = Instant::now();
         let name = known.topic.name();
@@ -136,6 +145,7 @@ impl Bus {
             places.push(partition);
             by_partition[partition as usize].push(record);
         }
+        self.take_turns(places.len()).await?;
         // Answers come one by one, and each wakes only the partition that it is about.
         let mut appending: FuturesUnordered<_> = (0..)
             .zip(by_partition)

@@ -146,7 +146,7 @@ async fn submit_domain(
             continue;
         }
         if let Some(limiter) = &flow.limiter {
-            limiter.turns(1).await;
+            limiter.turn().await;
         }
         let delivery = Delivery::of_domain(delivered, partition.clone());
         if behind.follows(&delivery) {

@@ -59,15 +59,27 @@ impl Limiter {
         }
     }
 
-    /// Waits for `count` turns. A caller that gives up has used them.
-    pub(super) async fn turns(&self, count: u32) {
-        let at = self.reserve(count, Instant::now());
+    /// Waits for a turn. A caller that gives up has used it.
+    pub(super) async fn turn(&self) {
+        if let Some(at) = self.reserve(1, Instant::now(), None) {
+            sleep_until(at).await;
+        }
+    }
+
+    /// Waits for `count` turns, unless that would take longer than `limit`: then it uses none, and
+    /// answers so at once. A caller that gives up has used them.
+    pub(super) async fn turns_within(&self, count: u32, limit: Duration) -> bool {
+        let now = Instant::now();
+        let Some(at) = self.reserve(count, now, now.checked_add(limit)) else {
+            return false;
+        };
         sleep_until(at).await;
+        true
     }
 
     /// Waits for a turn, and takes all that can be had then, up to `most`. Answers how many.
     pub(super) async fn some_turns(&self, most: usize) -> usize {
-        self.turns(1).await;
+        self.turn().await;
         1 + self.take_due(most.saturating_sub(1), Instant::now())
     }
 
@@ -84,14 +96,18 @@ impl Limiter {
         taken
     }
 
-    /// When the turns may be taken.
-    fn reserve(&self, count: u32, now: Instant) -> Instant {
+    /// When the turns may be taken, unless that is later than `until`.
+    fn reserve(&self, count: u32, now: Instant, until: Option<Instant>) -> Option<Instant> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         // Time that nobody used counts up to the burst.
         let earliest = now.checked_sub(self.slack).unwrap_or(now);
         let due = (*next).max(earliest);
-        *next = due + self.interval * count;
-        (due + self.interval * count.saturating_sub(1)).max(now)
+        let last = due + self.interval * count.saturating_sub(1);
+        if until.is_some_and(|until| last > until) {
+            return None;
+        }
+        *next = last + self.interval;
+        Some(last.max(now))
     }
 }
 
@@ -104,11 +120,11 @@ mod tests {
         let limiter = Limiter::new(RateLimit::per_second(100).burst(10));
         let started = Instant::now();
         for _ in 0..10 {
-            limiter.turns(1).await;
+            limiter.turn().await;
         }
         assert_eq!(started.elapsed(), Duration::ZERO);
         for _ in 0..100 {
-            limiter.turns(1).await;
+            limiter.turn().await;
         }
         let millis = started.elapsed().as_millis();
         assert!((990..=1010).contains(&millis), "{millis}");
@@ -120,7 +136,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(100)).await;
         let started = Instant::now();
         for _ in 0..4 {
-            limiter.turns(1).await;
+            limiter.turn().await;
         }
         assert_eq!(started.elapsed().as_millis(), 200);
     }
@@ -136,5 +152,22 @@ mod tests {
         assert_eq!(started.elapsed().as_millis(), 100);
         tokio::time::advance(Duration::from_millis(250)).await;
         assert_eq!(limiter.some_turns(100).await, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_that_would_come_too_late_are_refused_at_once_and_not_used() {
+        let limiter = Limiter::new(RateLimit::per_second(10).burst(1));
+        let started = Instant::now();
+        let within = async |count, millis| {
+            let limit = Duration::from_millis(millis);
+            limiter.turns_within(count, limit).await
+        };
+        assert!(!within(11, 999).await);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert!(within(11, 1000).await);
+        assert_eq!(started.elapsed().as_millis(), 1000);
+        assert!(!within(u32::MAX, 1000).await);
+        assert!(within(1, 100).await);
+        assert_eq!(started.elapsed().as_millis(), 1100);
     }
 }
