@@ -10,7 +10,7 @@ use laneway::{Bus, Envelope, Event, Failure, Message, testing};
 use tokio::time::{Instant, sleep};
 
 /// For closing where nothing is expected to take long.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Event `number` of an aggregate.
 pub(crate) fn event(key: &str, number: u64) -> Envelope {

@@ -12,7 +12,7 @@ use laneway::{Bus, Envelope, Event};
 use tokio::time::{Instant, sleep};
 
 /// For closing where nothing is expected to take long.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Opens a bus.
 pub(crate) async fn open(address: &str) -> Bus {
