@@ -35,10 +35,33 @@ impl Core {
         }
     }
 
-    async fn permits(&self, count: usize) -> Option<OwnedSemaphorePermit> {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let permits = self.unsettled.clone().acquire_many_owned(count);
-        permits.await.ok()
+    /// How every flight begins: with its claims, and with permits that it holds until they are settled.
+    /// Nothing if the engine is closed, or if nothing can be claimed now: then the batch waits again.
+    async fn board(
+        &self,
+        flight: Flight,
+        route: Route,
+        batch: Vec<Waiting>,
+    ) -> Option<(Vec<Claim>, OwnedSemaphorePermit)> {
+        let count = batch.len();
+        let needed = u32::try_from(count).unwrap_or(u32::MAX);
+        let permits = self.unsettled.clone().acquire_many_owned(needed);
+        let permits = permits.await.ok()?;
+        if self.is_closed() {
+            return None;
+        }
+        match self.claim(batch).await {
+            Ok(claims) => Some((claims, permits)),
+            Err(due) => {
+                let now = self.clock.now();
+                self.front.change(|front| {
+                    front.routes.put_back(&due, now);
+                    front.routes.done(route, count);
+                    front.land(flight);
+                });
+                None
+            }
+        }
     }
 
     pub(super) async fn fly_to_bus(
@@ -48,22 +71,8 @@ impl Core {
         batch: Vec<Waiting>,
     ) {
         let count = batch.len();
-        let Some(permits) = self.permits(count).await else {
+        let Some((claims, permits)) = self.board(flight, route, batch).await else {
             return;
-        };
-        if self.is_closed() {
-            return;
-        }
-        let claims = match self.claim(batch).await {
-            Ok(claims) => claims,
-            Err(due) => {
-                let now = self.clock.now();
-                return self.front.change(|front| {
-                    front.routes.put_back(&due, now);
-                    front.routes.done(route, count);
-                    front.land(flight);
-                });
-            }
         };
         let (settlements, released) = self.publish(claims).await;
         if released.is_empty() {
@@ -143,22 +152,8 @@ impl Core {
         batch: Vec<Waiting>,
     ) {
         let count = batch.len();
-        let Some(permits) = self.permits(count).await else {
+        let Some((claims, permits)) = self.board(flight, route, batch).await else {
             return;
-        };
-        if self.is_closed() {
-            return;
-        }
-        let claims = match self.claim(batch).await {
-            Ok(claims) => claims,
-            Err(due) => {
-                let now = self.clock.now();
-                return self.front.change(|front| {
-                    front.routes.put_back(&due, now);
-                    front.routes.done(route, count);
-                    front.land(flight);
-                });
-            }
         };
         let unclaimed = count - claims.len();
         if unclaimed > 0 {

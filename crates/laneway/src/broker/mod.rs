@@ -40,10 +40,16 @@ use crate::topic::{Growth, ReconcileError, Strategy, Topic, TopicName};
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod address;
 pub(crate) mod embedded;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod forward;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod member;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod places;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod seats;
 pub(crate) mod tenure;

@@ -76,6 +76,10 @@ impl Checkup {
 ///
 /// # Errors
 /// When the address is none that can be examined, or nobody answers.
+#[cfg_attr(
+    not(any(feature = "kafka", feature = "nats")),
+    expect(clippy::unused_async, reason = "whom it would wait for is left out")
+)]
 pub async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
     #[cfg(feature = "kafka")]
     if address.starts_with("kafka:") {

@@ -23,7 +23,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::metadata::MetadataBroker;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::claim::{Fetched, Holding, PartitionClaim};
@@ -36,8 +36,9 @@ use super::mark::Mark;
 use super::options::KafkaProtocol;
 use super::server::Server;
 use super::topics::Place;
+use crate::broker::member::{Claims, GroupMember};
 use crate::broker::seats::Seat;
-use crate::broker::{BoxFuture, BrokerError, Claim, Member, Start};
+use crate::broker::{BrokerError, Start};
 use crate::settle::Position;
 use crate::topic::TopicName;
 
@@ -56,7 +57,6 @@ const SESSION_OF_BROKER: Duration = Duration::from_secs(45);
 const HEARTBEAT_OF_BROKER: Duration = Duration::from_secs(5);
 
 type Changes = mpsc::UnboundedReceiver<Change>;
-type Claims = mpsc::UnboundedSender<Result<Arc<dyn Claim>, BrokerError>>;
 
 /// A group at a topic, as this process takes part in it.
 struct Group {
@@ -69,69 +69,29 @@ struct Group {
     _seat: Seat,
 }
 
-/// The member that the bus has.
-pub(super) struct GroupMember {
-    claims: mpsc::UnboundedReceiver<Result<Arc<dyn Claim>, BrokerError>>,
-    leave: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
-}
-
-impl GroupMember {
-    /// Joins a group. What it gets comes when the group has agreed.
-    pub(super) async fn join(
-        server: Arc<Server>,
-        topic: &TopicName,
-        group: &str,
-        start: Start,
-    ) -> Result<Self, BrokerError> {
-        let seat = server.seats.take(topic, group)?;
-        let place = server.place_now(topic).await?;
-        let session = session(&server).await?;
-        let (sender, claims) = mpsc::unbounded_channel();
-        let group = Group {
-            name: server.names.group(&place.name, group),
-            server,
-            place,
-            session,
-            claims: sender,
-            _seat: seat,
-        };
-        let (consumer, changes) = group.enter(start).await?;
-        let (leave, left) = oneshot::channel();
-        let task = tokio::spawn(live(group, consumer, changes, left));
-        Ok(Self {
-            claims,
-            leave: Some(leave),
-            task,
-        })
-    }
-}
-
-impl Member for GroupMember {
-    fn next(&mut self) -> BoxFuture<'_, Result<Arc<dyn Claim>, BrokerError>> {
-        Box::pin(async {
-            match self.claims.recv().await {
-                Some(claim) => claim,
-                // The task has ended: there will be no more.
-                None => std::future::pending().await,
-            }
-        })
-    }
-
-    fn leave(mut self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            if let Some(leave) = self.leave.take() {
-                let _ = leave.send(());
-            }
-            let _ = (&mut self.task).await;
-        })
-    }
-}
-
-impl Drop for GroupMember {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// Joins a group. What it gets comes when the group has agreed.
+pub(super) async fn join(
+    server: Arc<Server>,
+    topic: &TopicName,
+    group: &str,
+    start: Start,
+) -> Result<GroupMember, BrokerError> {
+    let seat = server.seats.take(topic, group)?;
+    let place = server.place_now(topic).await?;
+    let session = session(&server).await?;
+    let (sender, claims) = mpsc::unbounded_channel();
+    let group = Group {
+        name: server.names.group(&place.name, group),
+        server,
+        place,
+        session,
+        claims: sender,
+        _seat: seat,
+    };
+    let (consumer, changes) = group.enter(start).await?;
+    Ok(GroupMember::begin(claims, |left| {
+        live(group, consumer, changes, left)
+    }))
 }
 
 /// What an answered commit is worth.

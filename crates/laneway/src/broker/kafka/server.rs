@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AlterConfig, ConfigResource, NewPartitions, ResourceSpecifier};
@@ -23,6 +23,7 @@ use super::peek::Lookers;
 use super::statistics::Gauges;
 use super::topics::{self, Actual, Declared, Place};
 use crate::broker::BrokerError;
+use crate::broker::places::Places;
 use crate::broker::seats::Seats;
 use crate::topic::{Decision, Growth, Kind, Strategy, Topic, TopicName, reconcile};
 
@@ -45,7 +46,7 @@ pub(super) struct Server {
     /// Clients that know what groups have committed, by group.
     observers: Mutex<HashMap<String, Arc<BaseConsumer<Telling>>>>,
     /// Topics that were looked up.
-    places: RwLock<HashMap<TopicName, Arc<Place>>>,
+    places: Places<Place>,
     /// What this process reads.
     pub(super) seats: Seats,
     closed: AtomicBool,
@@ -105,7 +106,7 @@ impl Server {
             asker,
             catalog,
             observers: Mutex::default(),
-            places: RwLock::default(),
+            places: Places::default(),
             seats: Seats::default(),
             closed: AtomicBool::new(false),
         })
@@ -162,11 +163,7 @@ impl Server {
     /// The topic, as it was when it was last looked up.
     pub(super) async fn place(&self, topic: &TopicName) -> Result<Arc<Place>, BrokerError> {
         self.check_open()?;
-        let known = {
-            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
-            places.get(topic).cloned()
-        };
-        match known {
+        match self.places.get(topic) {
             Some(place) => Ok(place),
             None => self.place_now(topic).await,
         }
@@ -178,14 +175,6 @@ impl Server {
         found.ok_or_else(|| BrokerError::UnknownTopic(topic.clone()))
     }
 
-    fn note(&self, topic: &TopicName, place: Option<&Arc<Place>>) {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        match place {
-            Some(place) => places.insert(topic.clone(), place.clone()),
-            None => places.remove(topic),
-        };
-    }
-
     /// Looks a topic up. One that somebody else made counts as a domain topic, unless it was declared to
     /// be a plain one.
     pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Arc<Place>>, BrokerError> {
@@ -195,7 +184,7 @@ impl Server {
             None => self.foreign(topic, Kind::Domain).await?,
         };
         let place = place.map(Arc::new);
-        self.note(topic, place.as_ref());
+        self.places.note(topic, place.as_ref());
         Ok(place)
     }
 
@@ -348,7 +337,7 @@ impl Server {
             .await?;
         }
         let topic = place.topic.clone();
-        self.note(topic.name(), Some(&Arc::new(place)));
+        self.places.note(topic.name(), Some(&Arc::new(place)));
         Ok(topic)
     }
 
@@ -418,7 +407,7 @@ impl Server {
         let value = value.unwrap_or_default();
         self.change_entry(topic.name(), |_| Some(value.clone()))
             .await?;
-        self.note(topic.name(), None);
+        self.places.note(topic.name(), None);
         Ok(topic)
     }
 
@@ -506,7 +495,7 @@ impl Server {
         wait_for(&self.asker, &place.name, 0)
             .await
             .map_err(failed)?;
-        self.note(topic, None);
+        self.places.note(topic, None);
         Ok(())
     }
 

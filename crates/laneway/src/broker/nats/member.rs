@@ -21,7 +21,6 @@ use async_nats::connection::State;
 use async_nats::jetstream::kv::Watch;
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
@@ -35,8 +34,9 @@ use super::record::GroupRecord;
 use super::server::Server;
 use super::share::{self, Holder};
 use super::topics::Place;
+use crate::broker::member::{Claims, GroupMember};
 use crate::broker::seats::Seat;
-use crate::broker::{BoxFuture, BrokerError, Claim, Member, Start};
+use crate::broker::{BrokerError, Start};
 use crate::settle::Position;
 use crate::topic::TopicName;
 
@@ -48,7 +48,7 @@ struct Group {
     server: Arc<Server>,
     topic: TopicName,
     name: String,
-    claims: mpsc::UnboundedSender<Arc<dyn Claim>>,
+    claims: Claims,
     _seat: Seat,
 }
 
@@ -303,7 +303,7 @@ impl Membership {
                     self.held()
                         .insert(claim.holding.partition, claim.holding.clone());
                     // If nobody is there to have it, the member is gone, and so are we soon.
-                    let _ = self.group.claims.send(Arc::new(claim));
+                    let _ = self.group.claims.send(Ok(Arc::new(claim)));
                 }
                 Ok(None) => {}
                 Err(error) => result = Err(error),
@@ -416,43 +416,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The member that the bus has.
-pub(super) struct GroupMember {
-    claims: mpsc::UnboundedReceiver<Arc<dyn Claim>>,
-    leave: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
-}
-
-impl GroupMember {
-    /// Joins a group, and takes what is free of its share.
-    pub(super) async fn join(
-        server: Arc<Server>,
-        topic: &TopicName,
-        group: &str,
-        start: Start,
-    ) -> Result<Self, BrokerError> {
-        let seat = server.seats.take(topic, group)?;
-        let (sender, claims) = mpsc::unbounded_channel();
-        let place = server.place_now(topic).await?;
-        let group = Arc::new(Group {
-            server,
-            topic: topic.clone(),
-            name: group.to_owned(),
-            claims: sender,
-            _seat: seat,
-        });
-        group.note_start(&place, start).await?;
-        let membership = Membership::enter(group.clone()).await?;
-        let (others, watch) = membership.look_around().await?;
-        membership.balance(&others).await?;
-        let (leave, left) = oneshot::channel();
-        let task = tokio::spawn(live(group, membership, others, watch, left));
-        Ok(Self {
-            claims,
-            leave: Some(leave),
-            task,
-        })
-    }
+/// Joins a group, and takes what is free of its share.
+pub(super) async fn join(
+    server: Arc<Server>,
+    topic: &TopicName,
+    group: &str,
+    start: Start,
+) -> Result<GroupMember, BrokerError> {
+    let seat = server.seats.take(topic, group)?;
+    let (sender, claims) = mpsc::unbounded_channel();
+    let place = server.place_now(topic).await?;
+    let group = Arc::new(Group {
+        server,
+        topic: topic.clone(),
+        name: group.to_owned(),
+        claims: sender,
+        _seat: seat,
+    });
+    group.note_start(&place, start).await?;
+    let membership = Membership::enter(group.clone()).await?;
+    let (others, watch) = membership.look_around().await?;
+    membership.balance(&others).await?;
+    Ok(GroupMember::begin(claims, |left| {
+        live(group, membership, others, watch, left)
+    }))
 }
 
 /// Is a member, again and again if need be, until it is to leave.
@@ -537,32 +524,5 @@ impl Group {
             });
         let written: Vec<_> = stream::iter(writing).buffered(AT_ONCE).collect().await;
         written.into_iter().collect()
-    }
-}
-
-impl Member for GroupMember {
-    fn next(&mut self) -> BoxFuture<'_, Result<Arc<dyn Claim>, BrokerError>> {
-        Box::pin(async {
-            match self.claims.recv().await {
-                Some(claim) => Ok(claim),
-                // The task has ended: there will be no more.
-                None => std::future::pending().await,
-            }
-        })
-    }
-
-    fn leave(mut self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            if let Some(leave) = self.leave.take() {
-                let _ = leave.send(());
-            }
-            let _ = (&mut self.task).await;
-        })
-    }
-}
-
-impl Drop for GroupMember {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

@@ -1,8 +1,7 @@
 //! A server with the bus's topics: what all parts of the broker share.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -20,6 +19,7 @@ use super::names::{self, Names};
 use super::options::NatsOptions;
 use super::topics::{self, Place};
 use crate::broker::BrokerError;
+use crate::broker::places::Places;
 use crate::broker::seats::Seats;
 use crate::topic::{Compression, Decision, Growth, Storage, Strategy, Topic, TopicName, reconcile};
 
@@ -41,7 +41,7 @@ pub(super) struct Server {
     /// Who is there, by topic, group and member.
     pub(super) members: Bucket,
     /// Topics that were looked up.
-    places: RwLock<HashMap<TopicName, Arc<Place>>>,
+    places: Places<Place>,
     /// What this process reads.
     pub(super) seats: Seats,
     closed: AtomicBool,
@@ -81,7 +81,7 @@ impl Server {
             link,
             groups,
             members,
-            places: RwLock::default(),
+            places: Places::default(),
             seats: Seats::default(),
             closed: AtomicBool::new(false),
         })
@@ -110,8 +110,7 @@ impl Server {
     /// The topic, as it was when it was last looked up.
     pub(super) async fn place(&self, topic: &TopicName) -> Result<Arc<Place>, BrokerError> {
         self.check_open()?;
-        let known = self.known(topic);
-        match known {
+        match self.places.get(topic) {
             Some(place) => Ok(place),
             None => self.place_now(topic).await,
         }
@@ -121,19 +120,6 @@ impl Server {
     pub(super) async fn place_now(&self, topic: &TopicName) -> Result<Arc<Place>, BrokerError> {
         let found = self.find(topic).await?;
         found.ok_or_else(|| BrokerError::UnknownTopic(topic.clone()))
-    }
-
-    fn known(&self, topic: &TopicName) -> Option<Arc<Place>> {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
-        places.get(topic).cloned()
-    }
-
-    fn note(&self, topic: &TopicName, place: Option<&Arc<Place>>) {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        match place {
-            Some(place) => places.insert(topic.clone(), place.clone()),
-            None => places.remove(topic),
-        };
     }
 
     /// Looks a topic up.
@@ -147,7 +133,7 @@ impl Server {
             },
         };
         let place = place.map(Arc::new);
-        self.note(topic, place.as_ref());
+        self.places.note(topic, place.as_ref());
         Ok(place)
     }
 
@@ -270,7 +256,7 @@ impl Server {
     async fn created(&self, declared: &Topic, info: &Info) -> Result<Topic, BrokerError> {
         self.remember(declared).await?;
         let place = Arc::new(self.ours(declared.name(), info)?);
-        self.note(declared.name(), Some(&place));
+        self.places.note(declared.name(), Some(&place));
         Ok(place.topic.clone())
     }
 
@@ -370,7 +356,7 @@ impl Server {
             .map_err(trouble)?;
         let deleted = self.context.delete_stream(&place.stream).await;
         deleted.map_err(|error| self.failed("deleting a stream", error))?;
-        self.note(topic, None);
+        self.places.note(topic, None);
         Ok(())
     }
 }

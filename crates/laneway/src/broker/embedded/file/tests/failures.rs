@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use laneway_disk::{Disk, Space};
+use tempfile::TempDir;
 
 use super::*;
 
@@ -76,12 +77,18 @@ pub(super) async fn until(mut is_so: impl FnMut() -> bool) {
         .expect("in time");
 }
 
-#[tokio::test]
-async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
+/// A store with a log, and what is below it.
+async fn opened() -> (TempDir, TestDisk, FileStore, Arc<dyn Log>) {
     let folder = tempfile::tempdir().unwrap();
     let disk = TestDisk::new();
     let store = disk.store(folder.path()).await;
     let first = log(&store, "orders", 0).await;
+    (folder, disk, store, first)
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
+    let (folder, disk, store, first) = opened().await;
     append(&first, "acked").await;
     disk.0.fails.store(true, Ordering::SeqCst);
     let error = first.append(vec![record("lost")]).await.unwrap_err();
@@ -118,10 +125,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
 
 #[tokio::test]
 async fn all_publishers_of_a_batch_hear_of_a_failed_sync() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new();
-    let store = disk.store(folder.path()).await;
-    let first = log(&store, "orders", 0).await;
+    let (_folder, disk, _store, first) = opened().await;
     disk.0.fails.store(true, Ordering::SeqCst);
     let gate = disk.0.gate.lock().await;
     let publishers: Vec<_> = (0..50)
@@ -138,10 +142,7 @@ async fn all_publishers_of_a_batch_hear_of_a_failed_sync() {
 
 #[tokio::test]
 async fn nobody_sees_a_record_before_it_is_durable() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new();
-    let store = disk.store(folder.path()).await;
-    let first = log(&store, "orders", 0).await;
+    let (_folder, disk, store, first) = opened().await;
     append(&first, "a").await;
     let gate = disk.0.gate.lock().await;
     let publisher = tokio::spawn({
@@ -203,10 +204,7 @@ async fn publishers_share_a_sync_and_positions_need_none() {
 
 #[tokio::test]
 async fn a_full_disk_is_told_and_passes_by_itself() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new();
-    let store = disk.store(folder.path()).await;
-    let first = log(&store, "orders", 0).await;
+    let (_folder, disk, store, first) = opened().await;
     append(&first, "before").await;
     disk.0.free.store(1 << 20, Ordering::SeqCst);
     let error = first.append(vec![record("no room")]).await.unwrap_err();
@@ -223,10 +221,7 @@ async fn a_full_disk_is_told_and_passes_by_itself() {
 
 #[tokio::test]
 async fn an_engine_that_failed_for_want_of_room_is_opened_anew() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new();
-    let store = disk.store(folder.path()).await;
-    let first = log(&store, "orders", 0).await;
+    let (_folder, disk, store, first) = opened().await;
     append(&first, "before").await;
     first.save_position("g", &Position::at(1)).await.unwrap();
 
@@ -250,10 +245,7 @@ async fn an_engine_that_failed_for_want_of_room_is_opened_anew() {
 
 #[tokio::test]
 async fn an_engine_that_failed_on_a_full_disk_is_opened_anew_when_that_is_found_out_late() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new();
-    let store = disk.store(folder.path()).await;
-    let first = log(&store, "orders", 0).await;
+    let (_folder, disk, store, first) = opened().await;
     append(&first, "before").await;
     disk.0.free.store(1 << 20, Ordering::SeqCst);
     assert!(first.append(vec![record("no room")]).await.is_err());
@@ -269,10 +261,7 @@ async fn an_engine_that_failed_on_a_full_disk_is_opened_anew_when_that_is_found_
 
 #[tokio::test]
 async fn an_engine_that_failed_with_room_to_spare_stays_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new();
-    let store = disk.store(folder.path()).await;
-    let first = log(&store, "orders", 0).await;
+    let (_folder, _disk, store, first) = opened().await;
     append(&first, "before").await;
     fail_in_background(&store);
     let error = first.append(vec![record("x")]).await.unwrap_err();
@@ -281,10 +270,7 @@ async fn an_engine_that_failed_with_room_to_spare_stays_so() {
 
 #[tokio::test]
 async fn an_engine_is_opened_anew_to_free_space_before_new_records_have_room() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new();
-    let store = disk.store(folder.path()).await;
-    let first = log(&store, "orders", 0).await;
+    let (_folder, disk, store, first) = opened().await;
     append(&first, "before").await;
     disk.0.free.store(100 << 20, Ordering::SeqCst);
     fail_in_background(&store);
