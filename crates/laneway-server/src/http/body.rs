@@ -59,12 +59,25 @@ fn complaint<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Problem {
     let result = serde_path_to_error::deserialize::<_, T>(&mut parser);
     match result {
         Err(error) => {
-            let field = error.path().to_string();
-            let field = Some(field).filter(|field| field != ".");
-            Problem::malformed(field, error.inner().to_string())
+            let detail = error.inner().to_string();
+            let within = error.path().to_string();
+            let within = Some(within).filter(|path| path != ".");
+            // Where a field is missing there is no path to it, only to what it is missing in.
+            let field = match (within, missing(&detail)) {
+                (Some(within), Some(name)) => Some(format!("{within}.{name}")),
+                (None, Some(name)) => Some(name.to_owned()),
+                (within, None) => within,
+            };
+            Problem::malformed(field, detail)
         }
         Ok(_) => Problem::malformed(None, "something follows the JSON value: send one value"),
     }
+}
+
+/// The field that is missing, from what serde says.
+fn missing(detail: &str) -> Option<&str> {
+    let (name, _) = detail.strip_prefix("missing field `")?.split_once('`')?;
+    Some(name)
 }
 
 /// Refuses what a page of another site sends through somebody's browser. Programs do not send this
