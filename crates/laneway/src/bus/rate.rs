@@ -69,6 +69,9 @@ impl Limiter {
     /// Waits for `count` turns, unless that would take longer than `limit`: then it uses none, and
     /// answers so at once. A caller that gives up has used them.
     pub(super) async fn turns_within(&self, count: u32, limit: Duration) -> bool {
+        if count == 0 {
+            return true;
+        }
         let now = Instant::now();
         let Some(at) = self.reserve(count, now, now.checked_add(limit)) else {
             return false;
@@ -106,7 +109,7 @@ impl Limiter {
         if until.is_some_and(|until| last > until) {
             return None;
         }
-        *next = last + self.interval;
+        *next = due + self.interval * count;
         Some(last.max(now))
     }
 }
@@ -167,6 +170,8 @@ mod tests {
         assert!(within(11, 1000).await);
         assert_eq!(started.elapsed().as_millis(), 1000);
         assert!(!within(u32::MAX, 1000).await);
+        assert!(within(0, 0).await, "nothing needs no turn, and uses none");
+        assert_eq!(started.elapsed().as_millis(), 1000);
         assert!(within(1, 100).await);
         assert_eq!(started.elapsed().as_millis(), 1100);
     }
