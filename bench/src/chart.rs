@@ -207,7 +207,7 @@ mod tests {
 
     use super::draw;
     use crate::frame::{Bench, Sample, Scale, Scenario, Unit};
-    use crate::progress::Progress;
+    use runs::Progress;
 
     fn chart(scenario: Scenario) -> String {
         let bench = Bench::new("test", Scale::Quick, vec![scenario]);

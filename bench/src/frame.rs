@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use runs::Progress;
 
-use crate::progress::Progress;
 use crate::results::{ContenderResult, Figures, Results, ScenarioResult};
 
 /// How much is measured.
@@ -231,20 +231,24 @@ impl Bench {
         self
     }
 
-    /// Leaves only one scenario.
+    /// Leaves only one scenario, or those whose names begin with this and a colon.
     ///
     /// # Errors
     /// When there is none of that name.
     pub fn only(mut self, scenario: &str) -> Result<Self> {
         let names: Vec<&str> = self.scenarios.iter().map(|known| known.name).collect();
-        if !names.contains(&scenario) {
+        let is_meant = |name: &str| {
+            let rest = name.strip_prefix(scenario);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        };
+        if !names.iter().any(|name| is_meant(name)) {
             bail!(
                 "there is no scenario {scenario:?} in {}; choose from {}",
                 self.name,
                 names.join(", ")
             );
         }
-        self.scenarios.retain(|known| known.name == scenario);
+        self.scenarios.retain(|known| is_meant(known.name));
         Ok(self)
     }
 
@@ -366,9 +370,9 @@ mod tests {
     use std::time::Duration;
 
     use anyhow::bail;
+    use runs::Progress;
 
     use super::{Bench, Sample, Scale, Scenario, Unit};
-    use crate::progress::Progress;
     use crate::results::Results;
 
     fn run(scale: Scale, scenario: Scenario) -> Results {

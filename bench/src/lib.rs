@@ -8,20 +8,22 @@
 //!
 //! # Layout
 //!
-//! - [`frame`]: scenarios, contenders, rounds
-//! - [`results`]: what was measured, and medians and ratios of it
-//! - [`report`], [`chart`]: the table and the picture
-//! - [`machine`]: where it was measured
-//! - [`progress`]: what is seen while it runs
-//! - [`workload`]: keys and events that contenders are fed with
-//! - [`contenders`]: floors and peers that several benchmarks share
-//! - [`channels`]: the floor
-//! - [`lanes`]: the lanes engine and its peers
-//! - [`bus`]: the bus, in memory and on disk
-//! - [`nats`], [`kafka`]: the bus on NATS and on Kafka
-//! - `served`: what is measured on both
-//! - [`delay`]: delayed messages
-//! - [`services`]: real servers to be measured against
+//! | module | what it is |
+//! |---|---|
+//! | [`frame`] | scenarios, contenders, rounds |
+//! | [`results`] | what was measured, and medians and ratios of it |
+//! | [`report`], [`chart`] | the table and the picture |
+//! | [`machine`] | where it was measured |
+//! | [`workload`] | keys and events that contenders are fed with |
+//! | [`contenders`] | floors and peers that several benchmarks share |
+//! | [`channels`] | the floor |
+//! | [`lanes`] | the lanes engine and its peers |
+//! | [`bus`] | the bus, in memory and on disk |
+//! | [`nats`], [`kafka`] | the bus on NATS and on Kafka |
+//! | `served` | what is measured on both |
+//! | [`delay`] | delayed messages |
+//! | [`cluster`] | delayed messages on many machines |
+//! | [`services`] | real servers to be measured against |
 //!
 //! # Adding a benchmark
 //!
@@ -41,13 +43,14 @@
 //!     Bench::new("sleeping", scale, vec![scenario])
 //!         .figures(|results, figures| figures.set("nap_s", results.median("nap", "tokio")))
 //! }
-//! # let results = sleeping(Scale::Quick).run(&laneway_bench::progress::Progress::hidden());
+//! # let results = sleeping(Scale::Quick).run(&runs::Progress::hidden());
 //! # assert!(results.median("nap", "tokio").unwrap() >= 0.001);
 //! ```
 
 pub mod bus;
 pub mod channels;
 pub mod chart;
+pub mod cluster;
 pub mod contenders;
 pub mod delay;
 pub mod frame;
@@ -55,7 +58,6 @@ pub mod kafka;
 pub mod lanes;
 pub mod machine;
 pub mod nats;
-pub mod progress;
 pub mod report;
 pub mod results;
 mod served;
@@ -76,6 +78,16 @@ pub struct Entry {
     pub build: fn(Scale) -> Bench,
     /// A server that it compares with.
     pub service: Option<Service>,
+}
+
+impl runs::Entry for Entry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
 }
 
 /// Every benchmark there is.
@@ -115,5 +127,12 @@ pub const ALL: &[Entry] = &[
         about: delay::ABOUT,
         build: delay::bench,
         service: Some(delay::SERVICE),
+    },
+    Entry {
+        name: cluster::NAME,
+        about: cluster::ABOUT,
+        build: cluster::bench,
+        // It starts servers of its own.
+        service: None,
     },
 ];

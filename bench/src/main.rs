@@ -3,11 +3,11 @@
 use std::env;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser;
 use laneway_bench::frame::Scale;
-use laneway_bench::progress::Progress;
 use laneway_bench::{ALL, machine, report};
+use runs::{Choice, Progress};
 
 /// Contenders allocate on one thread and free on another; this one is good at that, for all alike.
 #[cfg(feature = "mimalloc")]
@@ -18,19 +18,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
 struct Arguments {
-    /// Which one; `--list` shows them.
-    #[arg(required_unless_present = "list")]
-    name: Option<String>,
-
-    /// Show what there is.
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    choice: Choice,
 
     /// Fewer rounds and smaller workloads; nothing is written to bench/results.
     #[arg(long)]
     quick: bool,
 
-    /// Only this scenario, by its name in the table; nothing is written to bench/results.
+    /// Only this scenario, by its name in the table, or all of a group (`nats` of `nats: late`); nothing is written to bench/results.
     #[arg(long, value_name = "SCENARIO")]
     only: Option<String>,
 
@@ -40,25 +35,12 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    run(Arguments::parse()).unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        ExitCode::FAILURE
-    })
+    runs::exit(run(&Arguments::parse()))
 }
 
-fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Some(name) = arguments.name.filter(|_| !arguments.list) else {
-        for entry in ALL {
-            println!("{:<12} {}", entry.name, entry.about);
-        }
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let Some(entry) = arguments.choice.of("benchmark", ALL)? else {
         return Ok(ExitCode::SUCCESS);
-    };
-    let Some(entry) = ALL.iter().find(|entry| entry.name == name) else {
-        let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
-        bail!(
-            "there is no benchmark {name}; choose from {}",
-            names.join(", ")
-        );
     };
 
     let scale = if arguments.quick {
@@ -78,7 +60,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     println!("{}", machine::describe());
     println!("{}", report::table(&results));
     if scale == Scale::Full && arguments.only.is_none() {
-        for path in report::save(&results, &format!("cargo xtask bench {name}"))? {
+        for path in report::save(&results, &format!("cargo xtask bench {}", entry.name))? {
             eprintln!("wrote {}", shown(&path));
         }
     }

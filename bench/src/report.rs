@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, Table, TableStyle};
+use runs::Medium;
 
 use crate::frame::Unit;
 use crate::results::{ContenderResult, Results, ScenarioResult};
@@ -15,7 +14,7 @@ use crate::{chart, machine};
 /// The table for a terminal.
 #[must_use]
 pub fn table(results: &Results) -> String {
-    render(results, UTF8_FULL_CONDENSED)
+    render(results, Medium::Terminal)
 }
 
 /// Writes the table and the chart of a full run to `bench/results/`, and says where.
@@ -43,7 +42,7 @@ fn markdown(results: &Results, command: &str) -> String {
     for scenario in &results.scenarios {
         let _ = writeln!(text, "- **{}**: {}", scenario.name, scenario.about);
     }
-    let _ = writeln!(text, "\n{}\n", render(results, ASCII_MARKDOWN));
+    let _ = writeln!(text, "\n{}\n", render(results, Medium::Markdown));
     let _ = writeln!(text, "![chart]({}.svg)", results.bench);
     let figures: Vec<_> = results.figures.iter().collect();
     if !figures.is_empty() {
@@ -55,30 +54,23 @@ fn markdown(results: &Results, command: &str) -> String {
     text
 }
 
-fn render(results: &Results, style: TableStyle) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(style)
-        .set_header(["scenario", "contender", "median", "spread", "ratio", ""]);
-    for scenario in &results.scenarios {
-        for (number, contender) in scenario.contenders.iter().enumerate() {
+fn render(results: &Results, medium: Medium) -> String {
+    let header = ["scenario", "contender", "median", "spread", "ratio", ""];
+    let rows = results.scenarios.iter().flat_map(|scenario| {
+        let numbered = scenario.contenders.iter().enumerate();
+        numbered.map(move |(number, contender)| {
             let name = if number == 0 { scenario.name } else { "" };
-            table.add_row([
+            [
                 name.to_owned(),
                 contender.name.to_owned(),
                 shown(scenario.unit, contender.median()),
                 spread(scenario.unit, contender),
                 ratio(scenario, contender),
                 remarks(contender),
-            ]);
-        }
-    }
-    for number in 2..=4 {
-        if let Some(column) = table.column_mut(number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
+            ]
+        })
+    });
+    runs::table(medium, header, 2..=4, rows)
 }
 
 fn shown(unit: Unit, value: Option<f64>) -> String {
@@ -145,8 +137,8 @@ mod tests {
 
     use super::{markdown, table};
     use crate::frame::{Bench, Sample, Scale, Scenario, Unit};
-    use crate::progress::Progress;
     use crate::results::Results;
+    use runs::Progress;
 
     fn results() -> Results {
         let scenario = Scenario::new("waiting", "handler waits", Unit::Seconds)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+pub use runs::Figures;
 
 use crate::frame::{Sample, Unit};
 
@@ -55,6 +55,13 @@ impl Results {
         contender.counts.get(name).copied()
     }
 
+    /// How many rounds of a contender count.
+    #[must_use]
+    pub fn rounds(&self, scenario: &str, contender: &str) -> Option<usize> {
+        let contender = self.scenario(scenario)?.contender(contender)?;
+        Some(contender.values.len()).filter(|rounds| *rounds > 0)
+    }
+
     /// Contenders that failed: scenario, contender, and why.
     pub fn errors(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         self.scenarios.iter().flat_map(|scenario| {
@@ -67,7 +74,7 @@ impl Results {
     /// `{"bench": NAME, "figures": {...}}`, on one line.
     #[must_use]
     pub fn json(&self) -> String {
-        json!({"bench": self.bench, "figures": self.figures.0}).to_string()
+        self.figures.json("bench", self.bench)
     }
 
     fn scenario(&self, name: &str) -> Option<&ScenarioResult> {
@@ -126,41 +133,11 @@ impl ContenderResult {
     }
 }
 
-/// The figures of `--json`, by name.
-#[derive(Debug, Default)]
-pub struct Figures(Map<String, Value>);
-
-impl Figures {
-    /// Sets a figure, with four significant digits. One that could not be measured is `null`.
-    pub fn set(&mut self, name: &str, value: Option<f64>) {
-        self.0
-            .insert(name.to_owned(), value.map_or(Value::Null, number));
-    }
-
-    /// Sets a figure that was counted.
-    pub fn set_count(&mut self, name: &str, count: Option<u64>) {
-        self.0.insert(name.to_owned(), count.into());
-    }
-
-    /// Names and values, as text.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, String)> {
-        self.0
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.to_string()))
-    }
-}
-
-/// Four significant digits: the rest is noise.
-fn number(value: f64) -> Value {
-    let rounded: f64 = format!("{value:.3e}").parse().unwrap_or(value);
-    json!(rounded)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{ContenderResult, Figures};
+    use super::ContenderResult;
     use crate::frame::Sample;
 
     fn contender(seconds: &[u64]) -> ContenderResult {
@@ -185,31 +162,5 @@ mod tests {
         let mut failed = contender(&[1, 2, 3]);
         failed.error = Some("gone".into());
         assert_eq!(failed.median(), None);
-    }
-
-    #[test]
-    fn figures_have_four_digits() {
-        let mut figures = Figures::default();
-        figures.set("rate", Some(8_312_345.678));
-        figures.set("ratio", Some(1.032_17));
-        figures.set("small", Some(0.000_123_456));
-        figures.set("zero", Some(0.0));
-        figures.set("missing", None);
-        figures.set_count("violations", Some(0));
-        let text: Vec<String> = figures
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        assert_eq!(
-            text,
-            [
-                "missing=null",
-                "rate=8312000.0",
-                "ratio=1.032",
-                "small=0.0001235",
-                "violations=0",
-                "zero=0.0",
-            ]
-        );
     }
 }

@@ -42,7 +42,6 @@ impl Service {
             .args(env::args_os().skip(1))
             .status()
             .context("cannot run cargo xtask services")?;
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+        Ok(runs::exit_as(status))
     }
 }

@@ -2,6 +2,7 @@
 //! the same binary, from an archive as well as from a clone.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
 
 // IMPORTANT: `cargo run` hands these variables on to the server, so their names must not begin with
@@ -9,7 +10,7 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     set("BUILD_TARGET", &variable("TARGET"));
-    set("BUILD_PROFILE", &variable("PROFILE"));
+    set("BUILD_PROFILE", &profile());
     set("BUILD_RUSTC", &compiler());
 }
 
@@ -19,6 +20,18 @@ fn set(name: &str, value: &str) {
 
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| "unknown".to_owned())
+}
+
+/// The name of the profile. `PROFILE` tells only `release` and `debug` apart, so it is read from the folder that
+/// cargo builds in: `target/dist/build/…/out`.
+fn profile() -> String {
+    let folder = variable("OUT_DIR");
+    let mut parents = Path::new(&folder).ancestors();
+    let build = parents.find(|parent| parent.ends_with("build"));
+    let named = build.and_then(Path::parent).and_then(Path::file_name);
+    named
+        .and_then(|name| name.to_str())
+        .map_or_else(|| variable("PROFILE"), str::to_owned)
 }
 
 /// The release of the compiler, such as `1.95.0`.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rand::SeedableRng;
@@ -15,6 +15,8 @@ use rand::rngs::StdRng;
 pub struct Run {
     seed: u64,
     full: bool,
+    only: Option<String>,
+    time: Option<Duration>,
     dice: StdRng,
     journal: Journal,
 }
@@ -29,6 +31,8 @@ impl Run {
         Ok(Self {
             seed,
             full,
+            only: None,
+            time: None,
             dice: StdRng::seed_from_u64(seed),
             journal: Journal::create(&folder.join(format!("{name}-{seed}.log")))?,
         })
@@ -38,6 +42,50 @@ impl Run {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.full
+    }
+
+    /// Restricts a run that breaks several things to one of them.
+    pub fn restrict(&mut self, only: Option<String>) {
+        self.only = only;
+    }
+
+    /// The one thing that is broken, if not all are.
+    #[must_use]
+    pub fn only(&self) -> Option<&str> {
+        self.only.as_deref()
+    }
+
+    /// Says how long something shall live.
+    pub fn limit(&mut self, time: Option<Duration>) {
+        self.time = time;
+    }
+
+    /// How long something lives that lives for a while: as long as was said, else half a minute, or an hour in the long
+    /// version.
+    #[must_use]
+    pub fn lifetime(&self) -> Duration {
+        let unless_said = if self.full { 3600 } else { 30 };
+        self.time.unwrap_or(Duration::from_secs(unless_said))
+    }
+
+    /// The time that was said, if one was.
+    #[must_use]
+    pub fn time(&self) -> Option<Duration> {
+        self.time
+    }
+
+    /// What the plan follows from.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// From now on the dice follow from the seed and a name: whatever was drawn before makes no difference.
+    pub fn throw_anew(&mut self, name: &str) {
+        let name = name.bytes().fold(0, |sum: u64, byte| {
+            sum.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte)
+        });
+        self.dice = StdRng::seed_from_u64(self.seed ^ name);
     }
 
     /// Where chance comes from. Two runs with one seed that draw alike get alike, as long as the

@@ -7,15 +7,19 @@
 //!
 //! # Layout
 //!
-//! - [`frame`]: a run with its seed, its dice and its journal
-//! - [`verdict`]: counts, and whether they pass
-//! - [`shell`]: commands with a deadline
-//! - [`services`]: faults of the servers that tests run on
-//! - `life`: one life of a process that is broken
-//! - [`delay`]: faults of delayed messages on disk
-//! - [`mod@file`]: faults of the bus on disk
-//! - [`group`]: faults of a bus that processes share
-//! - [`nats`], [`kafka`]: what it runs on
+//! | module | what it is |
+//! |---|---|
+//! | [`frame`] | a run with its seed, its dice and its journal |
+//! | [`verdict`] | counts, and whether they pass |
+//! | [`shell`] | commands with a deadline |
+//! | `life` | one life of a process that is broken |
+//! | `clock` | its wall clock |
+//! | [`lives`] | simulations that live through everything |
+//! | [`cluster`] | faults of delayed messages on many machines |
+//! | [`delay`] | faults of delayed messages on disk |
+//! | [`mod@file`] | faults of the bus on disk |
+//! | [`group`] | faults of a bus that processes share |
+//! | [`nats`], [`kafka`], `zookeeper` | what it runs on |
 //!
 //! # Adding a fault run
 //!
@@ -35,17 +39,20 @@
 //! assert!(verdict.passes());
 //! ```
 
+pub mod cluster;
 pub mod delay;
 pub mod file;
 pub mod frame;
 pub mod group;
 pub mod kafka;
+pub mod lives;
 pub mod nats;
-pub mod services;
 pub mod shell;
 pub mod verdict;
 
+mod clock;
 mod life;
+mod zookeeper;
 
 use anyhow::Result;
 
@@ -63,13 +70,18 @@ pub struct Entry {
     pub run: fn(&mut Run) -> Result<Verdict>,
 }
 
+impl runs::Entry for Entry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+}
+
 /// Every fault run there is.
 pub const ALL: &[Entry] = &[
-    Entry {
-        name: services::NAME,
-        about: services::ABOUT,
-        run: services::run,
-    },
     Entry {
         name: file::kill::NAME,
         about: file::kill::ABOUT,
@@ -84,6 +96,11 @@ pub const ALL: &[Entry] = &[
         name: file::disk::NAME,
         about: file::disk::ABOUT,
         run: file::disk::run,
+    },
+    Entry {
+        name: lives::NAME,
+        about: lives::ABOUT,
+        run: lives::run,
     },
     Entry {
         name: "nats-server",
@@ -144,6 +161,11 @@ pub const ALL: &[Entry] = &[
         name: "kafka-poison",
         about: "an event on Kafka that never ends or succeeds: the others pass it, nothing runs twice",
         run: group::poison::run::<kafka::Kafka>,
+    },
+    Entry {
+        name: cluster::NAME,
+        about: cluster::ABOUT,
+        run: cluster::run,
     },
     Entry {
         name: file::recovery::NAME,

@@ -1,9 +1,9 @@
 //! One life of a process that is broken: this program once more, as a child.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,17 +14,21 @@ use crate::shell::wait_until;
 
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
+/// What a life tells when there is less to do than ever before.
+pub(crate) const MOVES: &str = "moves";
+
 /// This program, to be started as a child.
 pub(crate) fn program() -> Result<std::path::PathBuf> {
     env::current_exe().context("cannot find this program")
 }
 
-/// The clock of histories: nanoseconds since 1970.
+/// The clock of histories: nanoseconds since 1970, whatever the clock of this process was [set to](crate::file::life).
 pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
+    // IMPORTANT: asked of the kernel, past the library that moves the clock.
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let seconds = Duration::from_secs(time.tv_sec.unsigned_abs());
+    let since = seconds + Duration::from_nanos(time.tv_nsec.unsigned_abs());
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A process that lives. Dropped, it is killed.
@@ -63,16 +67,41 @@ impl Life {
         self.owner
     }
 
+    /// Tells it something on its standard input.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
+        let input = self.process.stdin.as_mut().context("the input was piped")?;
+        writeln!(input, "{line}")?;
+        Ok(input.flush()?)
+    }
+
+    /// The next line that it tells; `None` if it has ended, or tells nothing in time.
+    pub(crate) fn next_line(&mut self, limit: Duration) -> Option<String> {
+        self.lines.recv_timeout(limit).ok()
+    }
+
     /// Waits for a line that begins with a word, and answers the rest of it. What else is told
     /// meanwhile is passed over.
     pub(crate) fn hear(&mut self, word: &str, limit: Duration) -> Result<String> {
-        let deadline = Instant::now() + limit;
+        self.hear_unless(word, limit, None)
+    }
+
+    /// The same, with a limit that begins anew whenever it tells that something [moves](MOVES): on a machine that is busy
+    /// all may take long, and nothing is stuck.
+    pub(crate) fn hear_while_moving(&mut self, word: &str, limit: Duration) -> Result<String> {
+        self.hear_unless(word, limit, Some(MOVES))
+    }
+
+    fn hear_unless(&mut self, word: &str, limit: Duration, moves: Option<&str>) -> Result<String> {
+        let mut deadline = Instant::now() + limit;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) => {
                     if let Some(rest) = line.strip_prefix(word) {
                         return Ok(rest.trim().to_owned());
+                    }
+                    if moves == Some(line.trim()) {
+                        deadline = Instant::now() + limit;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => bail!("no {word:?} within {limit:?}"),
@@ -116,6 +145,15 @@ impl Life {
         self.stop()?;
         // Only now: it can do nothing more.
         history.crashed(self.owner);
+        if self.process.try_wait()?.is_none() {
+            self.process.kill()?;
+        }
+        self.process.wait()?;
+        Ok(())
+    }
+
+    /// Kills it, for those who write no history.
+    pub(crate) fn finish(&mut self) -> Result<()> {
         if self.process.try_wait()?.is_none() {
             self.process.kill()?;
         }

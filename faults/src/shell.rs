@@ -9,6 +9,9 @@ use anyhow::{Context, Result, bail};
 
 const GLANCE: Duration = Duration::from_millis(20);
 
+/// How often it is looked whether something moves.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How a command ended and what it printed.
 #[derive(Debug)]
 pub struct Output {
@@ -24,6 +27,21 @@ pub struct Output {
 ///
 /// If it cannot be started, or is not done in time.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Output> {
+    run_while_moving(command, limit, limit, || ())
+}
+
+/// Runs a command to its end, or kills it when nothing has `moved` for `quiet`, or at the deadline: a machine that is busy
+/// takes long, and is not stuck.
+///
+/// # Errors
+///
+/// If it cannot be started, or is not done in time.
+pub fn run_while_moving<T: PartialEq>(
+    command: &mut Command,
+    quiet: Duration,
+    limit: Duration,
+    mut moved: impl FnMut() -> T,
+) -> Result<Output> {
     let name = command.get_program().display().to_string();
     let mut child = command
         .stdin(Stdio::null())
@@ -35,10 +53,24 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Output> {
         let mut bytes = Vec::new();
         stdout.read_to_end(&mut bytes).map(|_| bytes)
     });
-    let Some(status) = wait_until(limit, || child.try_wait().transpose())? else {
-        child.kill()?;
-        child.wait()?;
-        bail!("{name} was not done after {limit:?}");
+    let deadline = Instant::now() + limit;
+    let (mut last, mut since) = (moved(), Instant::now());
+    let status = loop {
+        let until = deadline.min(since + quiet);
+        let left = until.saturating_duration_since(Instant::now());
+        if let Some(status) = wait_until(left.min(LOOK), || child.try_wait().transpose())? {
+            break status;
+        }
+        let now = moved();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        if Instant::now() >= deadline.min(since + quiet) {
+            child.kill()?;
+            child.wait()?;
+            let still = since.elapsed();
+            bail!("{name} was not done after {limit:?}: nothing has moved for {still:?}");
+        }
     };
     let bytes = reader
         .join()
@@ -73,7 +105,7 @@ mod tests {
     use std::process::Command;
     use std::time::Duration;
 
-    use super::run;
+    use super::{run, run_while_moving};
 
     #[test]
     fn the_output_and_the_status_come_back() {
@@ -85,6 +117,23 @@ mod tests {
         let output = output.unwrap();
         assert_eq!(output.text, "hello\n");
         assert_eq!(output.status.code(), Some(3));
+    }
+
+    #[test]
+    fn a_command_is_given_time_while_something_moves() {
+        let quiet = Duration::from_millis(400);
+        let mut count = 0;
+        let moved = || {
+            count += 1;
+            count
+        };
+        let mut command = Command::new("sleep");
+        let done = run_while_moving(command.arg("2"), quiet, Duration::from_mins(1), moved);
+        assert!(done.unwrap().status.success());
+        let mut command = Command::new("sleep");
+        let stuck = run_while_moving(command.arg("60"), quiet, Duration::from_mins(1), || ());
+        let error = stuck.unwrap_err().to_string();
+        assert!(error.contains("nothing has moved"), "{error}");
     }
 
     #[test]

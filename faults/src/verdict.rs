@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
 use laneway::testing::history::{self, Kind};
+use runs::{Figures, Medium};
 
 /// Counts, and whether they are what they must be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,12 +18,30 @@ struct Count {
     name: String,
     value: u64,
     /// None: told, not judged.
-    required: Option<u64>,
+    required: Option<Bound>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    Is(u64),
+    AtLeast(u64),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Is(value) => write!(f, "{value}"),
+            Self::AtLeast(value) => write!(f, "{value} or more"),
+        }
+    }
 }
 
 impl Count {
     fn holds(&self) -> bool {
-        self.required.is_none_or(|required| self.value == required)
+        self.required.is_none_or(|required| match required {
+            Bound::Is(value) => self.value == value,
+            Bound::AtLeast(value) => self.value >= value,
+        })
     }
 }
 
@@ -42,7 +59,17 @@ impl Verdict {
 
     /// Something that must have a certain value for the run to pass.
     pub fn must_be(mut self, name: impl Into<String>, value: u64, required: u64) -> Self {
-        self.push(name.into(), value, Some(required));
+        self.push(name.into(), value, Some(Bound::Is(required)));
+        self
+    }
+
+    /// A count that was only told must be so large for the run to pass.
+    pub fn at_least(mut self, name: &str, least: u64) -> Self {
+        for count in &mut self.counts {
+            if count.name == name {
+                count.required = Some(Bound::AtLeast(least));
+            }
+        }
         self
     }
 
@@ -70,7 +97,7 @@ impl Verdict {
     pub fn require(mut self, name: &str, required: u64) -> Self {
         for count in &mut self.counts {
             if count.name == name {
-                count.required = Some(required);
+                count.required = Some(Bound::Is(required));
             }
         }
         self
@@ -87,6 +114,25 @@ impl Verdict {
         self
     }
 
+    /// Adds up the counts of one name, of what was judged in several parts.
+    pub fn plus(mut self, other: Self) -> Self {
+        for count in other.counts {
+            match self.counts.iter_mut().find(|own| own.name == count.name) {
+                Some(own) => own.value += count.value,
+                None => self.counts.push(count),
+            }
+        }
+        self.details.extend(other.details);
+        self
+    }
+
+    /// The value of a count.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<u64> {
+        let count = self.counts.iter().find(|count| count.name == name);
+        count.map(|count| count.value)
+    }
+
     /// What went wrong, for people to read below the table.
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.details.push(detail.into());
@@ -99,7 +145,17 @@ impl Verdict {
         self.counts.iter().all(Count::holds)
     }
 
-    fn push(&mut self, name: String, value: u64, required: Option<u64>) {
+    /// All counts, for `--json`.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        for count in &self.counts {
+            figures.set_count(&count.name, Some(count.value));
+        }
+        figures
+    }
+
+    fn push(&mut self, name: String, value: u64, required: Option<Bound>) {
         self.counts.push(Count {
             name,
             value,
@@ -138,30 +194,22 @@ impl From<&history::Verdict> for Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table
-            .load_style(UTF8_FULL_CONDENSED)
-            .set_header(["", "count", "must be", ""]);
-        for count in &self.counts {
+        let rows = self.counts.iter().map(|count| {
             let judged = match (count.required, count.holds()) {
                 (None, _) => "",
                 (Some(_), true) => "ok",
                 (Some(_), false) => "BROKEN",
             };
             let required = count.required.map(|required| required.to_string());
-            table.add_row([
+            [
                 count.name.clone(),
                 count.value.to_string(),
                 required.unwrap_or_default(),
                 judged.to_owned(),
-            ]);
-        }
-        for number in [1, 2] {
-            if let Some(column) = table.column_mut(number) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        writeln!(f, "{}", table.trim_fmt())?;
+            ]
+        });
+        let header = ["", "count", "must be", ""];
+        writeln!(f, "{}", runs::table(Medium::Terminal, header, 1..=2, rows))?;
         for detail in &self.details {
             writeln!(f, "{detail}")?;
         }
@@ -194,6 +242,16 @@ mod tests {
             .renamed("crashes", "kills");
         assert!(verdict.clone().require("kills", 1).passes());
         assert!(!verdict.require("kills", 0).passes());
+    }
+
+    #[test]
+    fn parts_are_added_up_and_can_be_too_few() {
+        let part = |lost| Verdict::new().count("cuts", 2).must_be("lost", lost, 0);
+        let both = part(0).plus(part(0));
+        assert_eq!(both.value("cuts"), Some(4));
+        assert!(both.clone().at_least("cuts", 4).passes());
+        assert!(!both.clone().at_least("cuts", 5).passes());
+        assert!(!both.plus(part(1)).passes());
     }
 
     #[test]

@@ -1,26 +1,13 @@
 //! The fault runs of the bus on disk, in their short form.
 
-use std::process::Command;
-use std::time::Duration;
+mod short;
 
-use laneway_faults::shell;
-
-const LIMIT: Duration = Duration::from_mins(3);
-
-/// What a run printed, if it passed.
-fn passes(name: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway-faults"));
-    command.arg(name).current_dir(folder.path());
-    let output = shell::run(&mut command, LIMIT).unwrap();
-    assert!(output.status.success(), "{}", output.text);
-    output.text
-}
+use short::passes;
 
 /// Passes on with the reason if the machine does not allow what a run needs.
 macro_rules! passes_or_skips {
     ($name:expr) => {
-        let text = passes($name);
+        let text = passes(&[$name]);
         if let Some(reason) = text.lines().find(|line| line.starts_with("SKIPPED")) {
             needs::skip!(reason);
         }
@@ -30,7 +17,13 @@ macro_rules! passes_or_skips {
 #[test]
 fn a_killed_bus_loses_nothing() {
     needs::slow!();
-    passes("kill");
+    passes(&["kill"]);
+}
+
+#[test]
+fn a_bus_that_lives_through_everything_keeps_its_promises() {
+    needs::slow!();
+    passes(&["life", "--store", "file", "--seconds", "12"]);
 }
 
 #[test]

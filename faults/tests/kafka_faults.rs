@@ -9,4 +9,5 @@ short::short_runs! { "kafka":
     a_member_is_frozen_where_brokers_decide "kafka-freeze-deciding"
     one_server_of_three_is_killed "kafka-cluster"
     one_event_is_poison "kafka-poison"
+    anything_happens_in_any_order "life" "--store" "kafka"
 }

@@ -8,4 +8,5 @@ short::short_runs! { "nats":
     a_member_is_frozen "nats-freeze"
     members_come_and_go "nats-members"
     one_server_of_three_is_killed "nats-cluster"
+    anything_happens_in_any_order "life" "--store" "nats"
 }

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
-// The wire format that both share.
+// The wire format that both share. The tenant is a number since jxt-core 1.1.36; before it was text.
 type envelope struct {
 	EventID       string          `json:"event_id"`
 	AggregateID   string          `json:"aggregate_id"`
@@ -26,7 +26,7 @@ type envelope struct {
 	Timestamp     time.Time       `json:"timestamp"`
 	TraceID       string          `json:"trace_id,omitempty"`
 	CorrelationID string          `json:"correlation_id,omitempty"`
-	TenantID      string          `json:"tenant_id,omitempty"`
+	TenantID      int             `json:"tenant_id,omitempty"`
 	Payload       json.RawMessage `json:"payload"`
 }
 
@@ -114,7 +114,7 @@ func publish(bus bus, aggregates, events int) error {
 				EventType:    "OrderChanged",
 				EventVersion: int64(event) + 1,
 				Timestamp:    time.Now(),
-				TenantID:     "shop",
+				TenantID:     42,
 				Payload:      json.RawMessage(fmt.Sprintf(`{"number":%d}`, event)),
 			})
 			if err != nil {
@@ -137,6 +137,6 @@ func show(body []byte) error {
 	if err := read.check(); err != nil {
 		return fmt.Errorf("%q: %w", body, err)
 	}
-	fmt.Printf("%s %d %s\n", read.AggregateID, read.EventVersion, read.Payload)
+	fmt.Printf("%s %d %d %s\n", read.AggregateID, read.EventVersion, read.TenantID, read.Payload)
 	return nil
 }

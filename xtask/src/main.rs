@@ -2,10 +2,12 @@
 //!
 //! # Layout
 //!
-//! - [`services`]: real servers for tests, installed if missing and started on loopback ports
-//! - [`mod@test`]: checks, services, all tests, one table
-//! - [`runner`]: builds and runs the benchmark and the fault programs
-//! - [`process`], [`progress`], [`workspace`]: what they share
+//! | module | what it is |
+//! |---|---|
+//! | [`services`] | real servers for tests, installed if missing and started on loopback ports |
+//! | [`mod@test`] | checks, services, all tests, one table |
+//! | [`runner`] | builds and runs the benchmark and the fault programs |
+//! | [`process`], [`progress`], [`workspace`] | what they share |
 
 mod process;
 mod progress;
@@ -34,11 +36,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    run(Command::parse()).unwrap_or_else(|error| {
-        // Not by returning it: people are told what is wrong, not where in the program that was seen.
-        eprintln!("error: {error:#}");
-        ExitCode::FAILURE
-    })
+    runs::exit(run(Command::parse()))
 }
 
 fn run(command: Command) -> Result<ExitCode> {

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn both_streams_are_read_and_the_exit_code_is_kept() {
-        let (end, mut lines) = shell("echo a; echo b >&2; exit 3", Duration::from_secs(20));
+        let (end, mut lines) = shell("echo a; echo b >&2; exit 3", Duration::from_mins(2));
         lines.sort_by_key(|line| matches!(line, Line::Err(_)));
         assert_eq!(lines, [Line::Out("a".into()), Line::Err("b".into())]);
         assert!(matches!(end, End::Exit(status) if status.code() == Some(3)));
@@ -118,9 +118,16 @@ mod tests {
     #[test]
     fn a_program_past_its_deadline_is_killed() {
         let started = Instant::now();
-        let (end, lines) = shell("echo a; exec sleep 60", Duration::from_millis(300));
-        assert!(matches!(end, End::Deadline(_)));
-        assert_eq!(lines, [Line::Out("a".into())]);
-        assert!(started.elapsed() < Duration::from_secs(30));
+        // A busy machine takes its time to start a program.
+        for limit in [300, 3_000, 30_000].map(Duration::from_millis) {
+            let (end, lines) = shell("echo a; exec sleep 600", limit);
+            assert!(matches!(end, End::Deadline(_)));
+            assert!(started.elapsed() < Duration::from_mins(5));
+            if !lines.is_empty() {
+                assert_eq!(lines, [Line::Out("a".into())]);
+                return;
+            }
+        }
+        panic!("what it said before is lost");
     }
 }

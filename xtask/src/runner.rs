@@ -1,4 +1,4 @@
-//! `cargo xtask bench` and `cargo xtask faults`: builds the program in release and hands over.
+//! `cargo xtask bench` and `cargo xtask faults`: builds the program with the profile `dist` and hands over.
 //!
 //! What it can do, the program itself knows best: its arguments pass through unread, `--help`
 //! among them.
@@ -19,21 +19,22 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Builds `package` in release and runs it with `arguments`.
+/// The profile with every optimisation: what is measured must be what is packaged.
+const PROFILE: &str = "dist";
+
+/// Builds `package` with [`PROFILE`] and runs it with `arguments`.
 pub(crate) fn run(package: &str, arguments: &Arguments) -> Result<ExitCode> {
     let built = cargo()
-        .args(["build", "--release", "--package", package])
+        .args(["build", "--profile", PROFILE, "--package", package])
         .status()
         .context("cannot run cargo")?;
     if !built.success() {
         bail!("{package} does not compile");
     }
-    let status = Command::new(target_dir().join("release").join(package))
+    let status = Command::new(target_dir().join(PROFILE).join(package))
         .current_dir(root())
         .args(&arguments.arguments)
         .status()
         .with_context(|| format!("cannot run {package}"))?;
-    // A program that was killed has no code.
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(runs::exit_as(status))
 }

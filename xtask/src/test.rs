@@ -9,10 +9,13 @@
 
 mod checks;
 mod deny;
+mod features;
+mod layout;
 mod libtest;
 mod selection;
 mod suites;
 mod summary;
+mod tls;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -31,8 +34,8 @@ use crate::workspace::in_ci;
 /// `cargo xtask test …`
 #[derive(Debug, clap::Args)]
 pub(crate) struct TestArgs {
-    /// Run a part: `checks`, `services`, a service (`nats`), a package (`laneway`) or a test
-    /// program (`nats_publish`).
+    /// Run a part: `checks`, `services`, `kafka-tls`, a service (`nats`), a package (`laneway`) or a
+    /// test program (`nats_publish`).
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 
@@ -87,19 +90,17 @@ fn run_selection(
     summary: &mut Summary,
 ) {
     let services = services_in_background(&selection.services);
-    checks::run(selection.checks, summary);
-    let suites = match selection
-        .tests
-        .as_ref()
-        .map(|chosen| suites::build(workspace, chosen))
-    {
-        Some(Ok(suites)) => suites,
-        Some(Err(row)) => {
-            summary.add(*row);
-            Vec::new()
+    checks::run(workspace, selection.checks, summary);
+    let chosen = selection.tests.as_ref();
+    let plain = chosen.map(|chosen| suites::build(workspace, "build of the tests", chosen, &[]));
+    let with_tls = selection.kafka_tls.then(|| tls::build(workspace));
+    let mut suites = Vec::new();
+    for built in plain.into_iter().chain(with_tls) {
+        match built {
+            Ok(built) => suites.extend(built),
+            Err(row) => summary.add(*row),
         }
-        None => Vec::new(),
-    };
+    }
 
     let outcomes = services.join().expect("starting services does not panic");
     for outcome in &outcomes {

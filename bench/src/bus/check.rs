@@ -7,11 +7,12 @@ use tokio::sync::Notify;
 
 use super::load::{KEYS, key_number};
 use crate::frame::Sample;
+use crate::results::{Figures, Results};
 
 /// What was counted, by name, in the table and in the figures.
-pub(crate) const ORDER_VIOLATIONS: &str = "order_violations";
+const ORDER_VIOLATIONS: &str = "order_violations";
 /// Published and never handled.
-pub(crate) const LOST: &str = "lost";
+const LOST: &str = "lost";
 
 /// Follows the events of all keys. Cheap to clone.
 #[derive(Clone)]
@@ -82,5 +83,15 @@ impl Checker {
         sample
             .count(ORDER_VIOLATIONS, self.0.violations.load(Relaxed))
             .count(LOST, lost)
+    }
+}
+
+/// Sets the figures of what was counted, over all these scenarios and contenders.
+pub(crate) fn figures(results: &Results, figures: &mut Figures, checked: &[(&str, &str)]) {
+    for name in [ORDER_VIOLATIONS, LOST] {
+        let counts = checked
+            .iter()
+            .map(|(scenario, contender)| results.count(scenario, contender, name));
+        figures.set_count(name, counts.sum());
     }
 }

@@ -4,6 +4,7 @@
 //! - `file`: durable publishes; `engine` the floors under them; `jetstream` the peer, on a server that
 //!   `cargo xtask services` starts
 //! - `resident`: memory while millions of events pass
+//! - hot keys: as on every broker, in `served::hot`
 //! - `load`, `check`, `place`: what is published, whether all of it came in order, where it is written
 
 pub(crate) mod check;
@@ -19,9 +20,11 @@ use std::time::Duration;
 
 use crate::frame::{Bench, Scale, Scenario, Unit};
 use crate::results::{Figures, Results};
+use crate::served::hot;
 use crate::services::Service;
 use engine::Writing;
 use load::By;
+use place::{InMemory, OnDisk};
 use resident::Kept;
 
 /// Its name on the command line.
@@ -34,6 +37,7 @@ pub const SERVICE: Service = jetstream::SERVICE;
 const BATCHES: &str = "bus, batches of 100";
 const ONE_BY_ONE: &str = "bus, one by one";
 const LANES: &str = "lanes alone";
+const MEMORY: &str = "memory:";
 const FILE: &str = "file:";
 const ENGINE: &str = "bare engine";
 const ENGINE_ALONE: &str = "bare engine, one thread";
@@ -43,7 +47,7 @@ const MANY: &str = "256 publishers";
 /// Builds it.
 #[must_use]
 pub fn bench(scale: Scale) -> Bench {
-    let scenarios = vec![
+    let mut scenarios = vec![
         in_memory(scale),
         durable("1 publisher", 1, scale),
         durable("16 publishers", 16, scale),
@@ -51,6 +55,8 @@ pub fn bench(scale: Scale) -> Bench {
         latency(scale),
         resident(scale),
     ];
+    let hot = hot::contend::<InMemory>(hot::scenarios(), MEMORY);
+    scenarios.extend(hot::contend::<OnDisk>(hot, FILE));
     Bench::new(NAME, scale, scenarios).figures(figures)
 }
 
@@ -98,10 +104,10 @@ fn resident(scale: Scale) -> Scenario {
     let per_key = scale.pick(100, 1000);
     let events = per_key / 100;
     let about = format!(
-        "{events} million events pass (on disk they stay): growth of the resident memory from their first half to their second"
+        "{events} million events pass (in memory 100,000 a second; on disk they stay): growth of the resident memory from their first half to their second"
     );
     Scenario::new("resident", about, Unit::Bytes)
-        .contender_once("memory:", move || resident::growth(per_key, Kept::Memory))
+        .contender_once(MEMORY, move || resident::growth(per_key, Kept::Memory))
         .contender_once(FILE, move || resident::growth(per_key, Kept::File))
         .deadline(Duration::from_mins(20))
 }
@@ -114,20 +120,16 @@ fn figures(results: &Results, figures: &mut Figures) {
     ratio("file_publish_over_engine", MANY, FILE, ENGINE);
     ratio("file_publish_over_jetstream_sync", MANY, FILE, JETSTREAM);
     ratio("file_latency_over_fdatasync", "latency", FILE, "fdatasync");
-    for name in [check::ORDER_VIOLATIONS, check::LOST] {
-        let checked = [
-            ("memory", BATCHES),
-            ("memory", ONE_BY_ONE),
-            ("1 publisher", FILE),
-            ("16 publishers", FILE),
-            (MANY, FILE),
-            ("resident", "memory:"),
-            ("resident", FILE),
-        ];
-        let counts: Option<Vec<u64>> = checked
-            .iter()
-            .map(|(scenario, contender)| results.count(scenario, contender, name))
-            .collect();
-        figures.set_count(name, counts.map(|counts| counts.iter().sum()));
-    }
+    hot::figures(results, figures, &[MEMORY, FILE]);
+    let checked = [
+        ("memory", BATCHES),
+        ("memory", ONE_BY_ONE),
+        ("1 publisher", FILE),
+        ("16 publishers", FILE),
+        (MANY, FILE),
+        ("resident", MEMORY),
+        ("resident", FILE),
+    ];
+    let hot = [MEMORY, FILE].map(hot::checked).concat();
+    check::figures(results, figures, &[&checked[..], &hot].concat());
 }

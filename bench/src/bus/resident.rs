@@ -22,6 +22,11 @@ const WINDOW: u64 = 5_000;
 /// kept by the partitions: all that is not handled may be in one of the 16.
 const KEPT_IN_MEMORY: u64 = 16 * WINDOW;
 
+/// Events that are published in a second where retention removes them. It looks once a second, and what has been
+/// published since its last look is there until then: if publishers went as fast as they can, the peaks of two halves
+/// would differ as the speed of the machine does.
+const PACE: u64 = 100_000;
+
 /// Events to a call.
 const BATCH: usize = 100;
 
@@ -62,7 +67,7 @@ pub(super) async fn growth(per_key: u32, kept: Kept) -> Result<Sample> {
     .await?;
 
     let watching = tokio::spawn(watch(checker.clone(), count));
-    publish(&bus, per_key, &checker).await?;
+    publish(&bus, per_key, &checker, kept).await?;
     checker.all_handled().await;
     load::settled(&bus).await?;
     let [first, second] = watching.await??;
@@ -97,8 +102,13 @@ async fn reopen(url: &str, events: u64) -> Result<u64> {
     Ok(u64::try_from(took.as_millis())?)
 }
 
-async fn publish(bus: &Bus, per_key: u32, checker: &Checker) -> Result<()> {
+async fn publish(bus: &Bus, per_key: u32, checker: &Checker, kept: Kept) -> Result<()> {
     let published = Arc::new(AtomicU64::new(0));
+    let began = Instant::now();
+    let due = move || match kept {
+        Kept::Memory => began.elapsed().as_secs_f64() * PACE as f64,
+        Kept::File => f64::INFINITY,
+    };
     let events = Events::new()?;
     let publishers = memory::PUBLISHERS;
     let mut tasks = JoinSet::new();
@@ -115,7 +125,9 @@ async fn publish(bus: &Bus, per_key: u32, checker: &Checker) -> Result<()> {
                         bus.publish_envelope_batch(TOPIC, &batch).await?;
                         published.fetch_add(BATCH as u64, Relaxed);
                         batch.clear();
-                        while published.load(Relaxed) > checker.count() + WINDOW {
+                        while published.load(Relaxed) > checker.count() + WINDOW
+                            || published.load(Relaxed) as f64 > due()
+                        {
                             tokio::time::sleep(Duration::from_millis(1)).await;
                         }
                     }

@@ -4,23 +4,31 @@
 //! - `arrivals`: when they came, and how late that was
 //! - `ingest`: how fast they are accepted, durably
 //! - `late`: how late they are at a steady rate, and how fast many are that are due at once
+//! - `beside`: how late callbacks are while names do not resolve, hosts refuse, callers are in a hurry, a bus hangs, or
+//!   a row cannot be read
 //! - `http`: the same through the server, by requests and callbacks
 //! - `pending`: memory, restart, withdraw and extend with millions that wait
 //! - `peers`: others who keep messages until they are due
 
 mod arrivals;
-mod http;
+mod beside;
+pub(crate) mod http;
 mod ingest;
 mod late;
 mod peers;
 mod pending;
 mod rig;
 
+use std::future::Future;
 use std::time::Duration;
 
-use crate::frame::{Bench, Scale, Scenario, Unit};
+use anyhow::Result;
+
+use crate::frame::{Bench, Sample, Scale, Scenario, Unit};
 use crate::results::{Figures, Results};
 use crate::services::Service;
+
+pub(crate) use self::rig::now_micros;
 
 /// Its name on the command line.
 pub const NAME: &str = "delay";
@@ -66,6 +74,26 @@ const HTTP_SINGLE: &str = "http, one by one";
 const HTTP_LATE: &str = "http, late";
 const HTTP_STUCK: &str = "http, stuck host";
 
+const HANGING: &str = "http, hanging hosts";
+const DISTINCT: &str = "http, distinct hosts";
+const UNRESOLVED: &str = "unresolved names";
+const HUNG_BUS: &str = "hung bus";
+const REFUSING: [(&str, &str, u64); 3] = [
+    ("1 refusing host", "refusing_hosts_1_p99_ms", 1),
+    ("1,000 refusing hosts", "refusing_hosts_1000_p99_ms", 1_000),
+    (
+        "50,000 refusing hosts",
+        "refusing_hosts_50000_p99_ms",
+        50_000,
+    ),
+];
+const SHORT: &str = "short time-outs";
+const UNREADABLE: &str = "unreadable row";
+const LARGE: &str = "http, large";
+
+/// The topic of messages that go to hosts.
+const TOPIC_OF_CALLBACKS: &str = "callbacks";
+
 /// Servers of peers: nothing is asked of those that are started, but their programs are here then.
 pub const SERVICE: Service = Service {
     variable: "LANEWAY_TEST_NATS",
@@ -75,7 +103,7 @@ pub const SERVICE: Service = Service {
 /// Builds it.
 #[must_use]
 pub fn bench(scale: Scale) -> Bench {
-    let scenarios = vec![
+    let mut scenarios = vec![
         ingest_batch(scale),
         ingest_single(scale),
         late(scale),
@@ -85,7 +113,15 @@ pub fn bench(scale: Scale) -> Bench {
         http_single(scale),
         http_late(scale),
         http_stuck(scale),
+        hanging(scale),
+        distinct(scale),
+        unresolved(scale),
+        hung_bus(scale),
+        short_timeouts(scale),
+        unreadable_row(scale),
+        large(scale),
     ];
+    scenarios.extend(REFUSING.map(|(name, _, hosts)| refusing(scale, name, hosts)));
     Bench::new(NAME, scale, scenarios).figures(figures)
 }
 
@@ -166,31 +202,103 @@ fn http_single(scale: Scale) -> Scenario {
         .deadline(BUILD)
 }
 
-fn http_late(scale: Scale) -> Scenario {
+/// Messages that are due at a steady rate, and how late they are.
+fn steadily<F>(
+    scale: Scale,
+    name: &'static str,
+    per_second: u64,
+    what: &str,
+    measure: impl Fn(Steady) -> F + 'static,
+) -> Scenario
+where
+    F: Future<Output = Result<Sample>> + Send + 'static,
+{
     let steady = Steady {
-        per_second: 3_000,
+        per_second,
         seconds: scale.pick(3, 10),
     };
     let about = format!(
-        "3,000 due per second for {} s, by callbacks to one host: 99 of 100 arrive within",
+        "{per_second} due per second for {} s, by callbacks to {what}: 99 of 100 arrive within",
         steady.seconds
     );
-    Scenario::new(HTTP_LATE, about, Unit::Seconds)
-        .contender_once(OURS, move || http::callbacks(steady))
-        .deadline(BUILD)
+    Scenario::new(name, about, Unit::Seconds).contender_once(OURS, move || measure(steady))
+}
+
+fn http_late(scale: Scale) -> Scenario {
+    steadily(scale, HTTP_LATE, 3_000, "one host", http::callbacks).deadline(BUILD)
 }
 
 fn http_stuck(scale: Scale) -> Scenario {
-    let steady = Steady {
-        per_second: 1_000,
-        seconds: scale.pick(3, 10),
-    };
+    let what = "ten hosts of which one never answers, and does not count";
+    steadily(scale, HTTP_STUCK, 1_000, what, http::beside_a_stuck_host).deadline(BUILD)
+}
+
+fn hanging(scale: Scale) -> Scenario {
+    let what = "ten hosts, while 100 others take 128 callbacks each and never answer";
+    let measure = |steady| http::beside_hanging_hosts(steady, 100);
+    steadily(scale, HANGING, 1_000, what, measure).deadline(BUILD)
+}
+
+fn distinct(scale: Scale) -> Scenario {
+    let count = scale.pick(50_000, 100_000);
+    let about = format!("{count} callbacks due at one moment, each to another host");
+    Scenario::new(DISTINCT, about, Unit::PerSecond)
+        .contender_once(OURS, move || http::distinct_hosts(count))
+        .deadline(BUILD)
+}
+
+/// Callbacks to one name at a steady rate, beside something else.
+fn beside<F>(
+    scale: Scale,
+    name: &'static str,
+    what: &str,
+    measure: impl Fn(Steady) -> F + 'static,
+) -> Scenario
+where
+    F: Future<Output = Result<Sample>> + Send + 'static,
+{
+    let what = format!("one name, while {what}");
+    steadily(scale, name, 1_000, &what, measure)
+}
+
+fn unresolved(scale: Scale) -> Scenario {
+    let what = "100 callbacks go to each of 100 names that do not resolve";
+    beside(scale, UNRESOLVED, what, |steady| {
+        beside::unresolved_names(steady, 100)
+    })
+}
+
+fn hung_bus(scale: Scale) -> Scenario {
+    let what = "a bus takes 1,000 messages for each of 100 topics and never answers";
+    beside(scale, HUNG_BUS, what, |steady| {
+        beside::hung_bus(steady, 100)
+    })
+}
+
+fn refusing(scale: Scale, name: &'static str, hosts: u64) -> Scenario {
+    let what = format!("50,000 callbacks go to {hosts} that refuse connections");
+    beside(scale, name, &what, move |steady| {
+        beside::refusing_hosts(steady, hosts)
+    })
+}
+
+fn short_timeouts(scale: Scale) -> Scenario {
+    let what = "as many others to it, answered after 20 ms, are given up after 1 ms";
+    beside(scale, SHORT, what, beside::short_timeouts)
+}
+
+fn unreadable_row(scale: Scale) -> Scenario {
+    let what = "a block of messages that are due, too, cannot be read from the disk";
+    beside(scale, UNREADABLE, what, beside::unreadable_row)
+}
+
+fn large(scale: Scale) -> Scenario {
+    let count = scale.pick(200, 1_000);
     let about = format!(
-        "1,000 due per second for {} s, by callbacks to ten hosts of which one never answers: of those to the others 99 of 100 arrive within",
-        steady.seconds
+        "{count} messages of 1 MB are listed, extended, delivered to the bus and withdrawn, each of it at once: the most memory that the server has meanwhile"
     );
-    Scenario::new(HTTP_STUCK, about, Unit::Seconds)
-        .contender_once(OURS, move || http::beside_a_stuck_host(steady))
+    Scenario::new(LARGE, about, Unit::Bytes)
+        .contender_once(OURS, move || http::large(count))
         .deadline(BUILD)
 }
 
@@ -209,6 +317,7 @@ fn figures(results: &Results, figures: &mut Figures) {
         ("rss_per_pending", PENDING),
         ("http_batch_s", HTTP_BATCH),
         ("http_single_s", HTTP_SINGLE),
+        ("distinct_hosts_s", DISTINCT),
     ] {
         figures.set(name, results.median(scenario, OURS));
     }
@@ -216,10 +325,20 @@ fn figures(results: &Results, figures: &mut Figures) {
         ("late_p99_ms", LATE),
         ("callback_late_p99_ms", HTTP_LATE),
         ("beside_stuck_host_p99_ms", HTTP_STUCK),
-    ] {
+        ("hanging_hosts_100_p99_ms", HANGING),
+        ("unresolved_names_p99_ms", UNRESOLVED),
+        ("hung_bus_callback_p99_ms", HUNG_BUS),
+        ("short_timeouts_p99_ms", SHORT),
+        ("unreadable_row_p99_ms", UNREADABLE),
+    ]
+    .into_iter()
+    .chain(REFUSING.map(|(scenario, name, _)| (name, scenario)))
+    {
         let p99 = results.median(scenario, OURS);
         figures.set(name, p99.map(|seconds| seconds * 1e3));
     }
+    let large = results.median(LARGE, OURS);
+    figures.set("list_1mb_rss_mib", large.map(|bytes| bytes / 1_048_576.0));
     figures.set(
         "ingest_over_best_peer",
         over(INGEST, best(INGEST, peers::SYNCED, f64::max)),

@@ -119,7 +119,7 @@ async fn open(bus: &Bus, folder: &TempDir) -> Result<Delays> {
 }
 
 /// Microseconds of the wall clock.
-pub(super) fn now_micros() -> u64 {
+pub(crate) fn now_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

@@ -8,11 +8,11 @@ mod place;
 
 use std::time::Duration;
 
-use crate::bus::check::{LOST, ORDER_VIOLATIONS};
+use crate::bus::check;
 use crate::contenders::bound;
 use crate::frame::{Bench, Scale, Scenario, Unit};
 use crate::results::{Figures, Results};
-use crate::served::{UNANSWERED, latency, ours, slow};
+use crate::served::{UNANSWERED, hot, latency, ours, slow};
 use crate::services::Service;
 use crate::workload::Work;
 use place::On;
@@ -48,7 +48,7 @@ const MILLISECOND: Work = Work::Wait(Duration::from_millis(1));
 /// Builds it.
 #[must_use]
 pub fn bench(scale: Scale) -> Bench {
-    let scenarios = vec![
+    let mut scenarios = vec![
         consume(scale),
         publish(scale),
         waiting(scale),
@@ -58,6 +58,7 @@ pub fn bench(scale: Scale) -> Bench {
         both(MULTI, 100, 500),
         steady(scale),
     ];
+    scenarios.extend(hot::contend::<On<1>>(hot::scenarios(), BUS));
     Bench::new(NAME, scale, scenarios).figures(figures)
 }
 
@@ -161,10 +162,10 @@ fn figures(results: &Results, figures: &mut Figures) {
         (LATENCY, P50),
         (LATENCY, P99),
     ];
-    for name in [ORDER_VIOLATIONS, LOST] {
-        let counts = checked
-            .iter()
-            .map(|(scenario, contender)| results.count(scenario, contender, name));
-        figures.set_count(name, counts.sum());
-    }
+    hot::figures(results, figures, &[BUS]);
+    check::figures(
+        results,
+        figures,
+        &[&checked[..], &hot::checked(BUS)].concat(),
+    );
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use laneway::Bus;
 
-use crate::served::Place;
+use crate::served::Backend;
 
 /// Says where the cluster is.
 pub(super) const VARIABLE: &str = "LANEWAY_TEST_KAFKA";
@@ -25,7 +25,7 @@ pub(super) fn unique(name: &str) -> String {
 /// A topic with so many partitions.
 pub(super) struct On<const PARTITIONS: u32>;
 
-impl<const N: u32> Place for On<N> {
+impl<const N: u32> Backend for On<N> {
     const PARTITIONS: u32 = N;
 
     async fn bus() -> Result<Bus> {

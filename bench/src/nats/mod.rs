@@ -8,11 +8,11 @@ mod place;
 
 use std::time::Duration;
 
-use crate::bus::check::{LOST, ORDER_VIOLATIONS};
+use crate::bus::check;
 use crate::contenders::bound;
 use crate::frame::{Bench, Scale, Scenario, Unit};
 use crate::results::{Figures, Results};
-use crate::served::{UNANSWERED, latency, ours};
+use crate::served::{UNANSWERED, hot, latency, ours};
 use crate::services::Service;
 use crate::workload::Work;
 use bare::Message;
@@ -47,7 +47,7 @@ const MILLISECOND: Work = Work::Wait(Duration::from_millis(1));
 /// Builds it.
 #[must_use]
 pub fn bench(scale: Scale) -> Bench {
-    let scenarios = vec![
+    let mut scenarios = vec![
         consume(scale),
         publish(scale),
         waiting(),
@@ -55,6 +55,7 @@ pub fn bench(scale: Scale) -> Bench {
         both(MULTI, 100, 500),
         steady(scale),
     ];
+    scenarios.extend(hot::contend::<Server>(hot::scenarios(), BUS));
     Bench::new(NAME, scale, scenarios).figures(figures)
 }
 
@@ -130,10 +131,10 @@ fn figures(results: &Results, figures: &mut Figures) {
         (LATENCY, P50),
         (LATENCY, P99),
     ];
-    for name in [ORDER_VIOLATIONS, LOST] {
-        let counts = checked
-            .iter()
-            .map(|(scenario, contender)| results.count(scenario, contender, name));
-        figures.set_count(name, counts.sum());
-    }
+    hot::figures(results, figures, &[BUS]);
+    check::figures(
+        results,
+        figures,
+        &[&checked[..], &hot::checked(BUS)].concat(),
+    );
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use async_nats::jetstream;
 use laneway::Bus;
 
-use crate::served::{Place, UNANSWERED};
+use crate::served::{Backend, UNANSWERED};
 
 /// Says where the server is.
 pub(super) const VARIABLE: &str = "LANEWAY_TEST_NATS";
@@ -19,7 +19,7 @@ fn address() -> Result<String> {
 /// One server.
 pub(super) struct Server;
 
-impl Place for Server {
+impl Backend for Server {
     const PARTITIONS: u32 = 16;
 
     async fn bus() -> Result<Bus> {

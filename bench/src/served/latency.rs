@@ -8,7 +8,7 @@ use laneway::Event;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at};
 
-use super::{Place, clear, ours};
+use super::{Backend, clear, ours};
 use crate::bus::check::Checker;
 use crate::bus::load::{Events, TOPIC, key_number};
 use crate::bus::memory::sequence;
@@ -26,7 +26,7 @@ const WARM_UP: u32 = 20;
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The latency that so many percent of the events have at most.
-pub(crate) async fn percentile<P: Place>(time: Duration, percent: usize) -> Result<Sample> {
+pub(crate) async fn percentile<P: Backend>(time: Duration, percent: usize) -> Result<Sample> {
     let every = Duration::from_secs(1) * PUBLISHERS / RATE;
     let per_key = u32::try_from(time.as_nanos() / every.as_nanos())? + WARM_UP;
     let bus = P::bus().await?;

@@ -3,7 +3,9 @@
 //! - `ours`: publishing, consuming and both, through the bus
 //! - `latency`: from publish to handled, at a steady rate
 //! - `slow`: one key of many that is slow
+//! - `hot`: keys that hold themselves up: with very many events, panics, or a blocked thread
 
+pub(crate) mod hot;
 pub(crate) mod latency;
 pub(crate) mod ours;
 pub(crate) mod slow;
@@ -22,7 +24,7 @@ pub(crate) const UNANSWERED: usize = 4000;
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where a measurement takes place: on one server for all, each in a namespace of its own.
-pub(crate) trait Place {
+pub(crate) trait Backend {
     /// Of the topic.
     const PARTITIONS: u32;
 

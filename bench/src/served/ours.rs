@@ -7,7 +7,7 @@ use laneway::topic::Topic;
 use laneway::{Bus, Event, Subscription};
 use tokio::task::JoinSet;
 
-use super::{Place, UNANSWERED, clear};
+use super::{Backend, UNANSWERED, clear};
 use crate::bus::check::Checker;
 use crate::bus::load::{Events, TOPIC};
 use crate::bus::memory::sequence;
@@ -20,7 +20,7 @@ const PUBLISHERS: usize = 4;
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Handles what is there already: from the call that subscribes until all is handled.
-pub(crate) async fn consume<P: Place>(keys: u32, per_key: u32, work: Work) -> Result<Sample> {
+pub(crate) async fn consume<P: Backend>(keys: u32, per_key: u32, work: Work) -> Result<Sample> {
     let bus = P::bus().await?;
     declare::<P>(&bus).await?;
     publish_all(&bus, keys, per_key).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn consume<P: Place>(keys: u32, per_key: u32, work: Work) -> Re
 }
 
 /// Publishes, until all is acknowledged.
-pub(crate) async fn publish<P: Place>(keys: u32, per_key: u32) -> Result<Sample> {
+pub(crate) async fn publish<P: Backend>(keys: u32, per_key: u32) -> Result<Sample> {
     let bus = P::bus().await?;
     declare::<P>(&bus).await?;
 
@@ -54,7 +54,7 @@ pub(crate) async fn publish<P: Place>(keys: u32, per_key: u32) -> Result<Sample>
 }
 
 /// Publishes and handles, until all is handled.
-pub(crate) async fn both<P: Place>(keys: u32, per_key: u32) -> Result<Sample> {
+pub(crate) async fn both<P: Backend>(keys: u32, per_key: u32) -> Result<Sample> {
     let bus = P::bus().await?;
     declare::<P>(&bus).await?;
     let checker = Checker::new(u64::from(keys) * u64::from(per_key));
@@ -71,7 +71,7 @@ pub(crate) async fn both<P: Place>(keys: u32, per_key: u32) -> Result<Sample> {
     Ok(checked(&checker, sample, keys, per_key))
 }
 
-pub(super) async fn declare<P: Place>(bus: &Bus) -> Result<()> {
+pub(super) async fn declare<P: Backend>(bus: &Bus) -> Result<()> {
     let topic = Topic::domain(TOPIC).partitions(P::PARTITIONS);
     bus.declare(&topic.build()?).await?;
     Ok(())

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use laneway::Event;
 use tokio::time::timeout;
 
-use super::{Place, clear, ours};
+use super::{Backend, clear, ours};
 use crate::bus::check::Checker;
 use crate::bus::load::{Events, TOPIC, key_number};
 use crate::bus::memory::sequence;
@@ -24,7 +24,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A hundred keys with a handler of 1 ms, and one with a handler of 100 ms, in turn: from the call that
 /// subscribes until all events of the others are handled.
-pub(crate) async fn others<P: Place>() -> Result<Sample> {
+pub(crate) async fn others<P: Backend>() -> Result<Sample> {
     let bus = P::bus().await?;
     ours::declare::<P>(&bus).await?;
     let events = Events::new()?;

@@ -1,14 +1,22 @@
+#[cfg(feature = "file")]
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, RuntimeClock, SystemClock};
+#[cfg(feature = "file")]
+use crate::clock::SystemClock;
+use crate::clock::{Clock, RuntimeClock};
 use crate::engine::{Core, Options};
-use crate::store::{Asked, Change, DiskStore, Draft, MemoryStore, Store};
+use crate::store::{Change, Draft, MemoryStore, Operation, Store};
+#[cfg(feature = "file")]
+use crate::store::{DiskStore, DueKey};
 use crate::{
-    Accepted, Counts, Error, Extend, Message, MessageId, Page, Query, Sinks, StateName, Submission,
-    Target, Timestamp,
+    Accepted, Counts, Error, Extend, Health, Message, MessageId, Page, Query, Sinks, StateName,
+    Submission, Target, Timestamp, When, Withdraw,
 };
+
+/// A due time further in the past than this is a mistake: seconds that are taken for milliseconds are.
+const LONG_AGO: Duration = Duration::from_hours(366 * 24);
 
 /// Delayed messages: hand them in, move them, take them back, ask for them.
 ///
@@ -56,6 +64,29 @@ impl std::fmt::Debug for Delays {
     }
 }
 
+/// The moment at which the last message of a store is due, or a later one. Which of them had a delay is not kept, so all count as if
+/// they had.
+#[cfg(feature = "file")]
+async fn last_due(store: &dyn Store) -> Timestamp {
+    let (mut due, mut after) = (0, Timestamp::LAST_DUE.as_millis());
+    // Nothing tells the last one, but whether there is one from a moment on. A second more or less does not matter.
+    while after - due > 1_000 {
+        let middle = due + (after - due) / 2;
+        let from = DueKey::at(Timestamp::from_millis(middle));
+        match store.scan(from, DueKey::at(Timestamp::MAX), 1).await {
+            Ok(found) if found.is_empty() => after = middle,
+            Ok(found) => {
+                let found = found.iter().map(|found| found.due_key.at.as_millis());
+                due = found.fold(middle, u64::max);
+                after = after.max(due);
+            }
+            // What cannot be read may be due at any time.
+            Err(_) => break,
+        }
+    }
+    Timestamp::from_millis(after)
+}
+
 impl Delays {
     /// Messages in memory, gone with the process. Time is the runtime's, which tests can pause.
     ///
@@ -70,14 +101,17 @@ impl Delays {
     ///
     /// # Errors
     /// When the options cannot be used, or the directory cannot be opened.
+    #[cfg(feature = "file")]
     pub async fn open(
         directory: impl AsRef<Path>,
         sinks: Sinks,
         options: Options,
     ) -> Result<Self, Error> {
         options.check()?;
-        let store = Arc::new(DiskStore::open(directory).await?);
-        Self::start(store, Arc::new(SystemClock::default()), sinks, options)
+        let store = Arc::new(DiskStore::open(&directory).await?);
+        let clock = SystemClock::kept_in(directory.as_ref(), options.clock_distrust);
+        clock.rely(last_due(store.as_ref()).await);
+        Self::start(store, Arc::new(clock), sinks, options)
     }
 
     /// Messages in a store, by a clock. Within a tokio runtime.
@@ -113,6 +147,7 @@ impl Delays {
                 Err(error) => Some(error),
             })
             .collect();
+        self.core.clock.kept().await;
         let mut answers = self.core.store.submit(drafts).await.into_iter();
         let answer = |refused: Option<Error>| match refused {
             Some(error) => Err(error),
@@ -130,21 +165,39 @@ impl Delays {
         answers.into_iter().next().unwrap_or(Err(Error::Closed))
     }
 
-    fn draft(&self, submission: Submission, now: Timestamp) -> Result<Draft, Error> {
+    fn draft(&self, mut submission: Submission, now: Timestamp) -> Result<Draft, Error> {
         if self.core.is_closed() {
             return Err(Error::Closed);
         }
         submission.check()?;
-        let is_served = match submission.target {
-            Target::Callback(_) => self.core.sinks.callbacks.is_some(),
-            Target::Bus(_) => self.core.sinks.bus.is_some(),
+        let sinks = &self.core.sinks;
+        let is_served = match &mut submission.target {
+            Target::Callback(callback) => match &sinks.callbacks {
+                Some(callbacks) => callbacks.check(callback).map(|()| true)?,
+                None => false,
+            },
+            Target::Bus(_) => sinks.bus.is_some(),
         };
         if !is_served {
-            let problem = "nobody serves this kind of target here; use the other kind";
+            let problem = "this kind of target has no sink here; use the other kind";
             return Err(Error::invalid("target", problem));
         }
-        let due = submission.when.due(now);
-        self.check_delay(due, now)?;
+        if let (Target::Bus(_), Some(bus)) = (&submission.target, &sinks.bus)
+            && let Some(problem) = bus.objection(&submission)
+        {
+            return Err(Error::invalid("payload", problem));
+        }
+        let due = match submission.when {
+            When::After(delay) => {
+                // Before it is counted: the clock keeps every delay in mind that it counts.
+                Self::check_due(now + delay, now, self.core.options.max_delay)?;
+                self.core.clock.due_after(delay)
+            }
+            When::At(due) => {
+                Self::check_due(due, now, self.core.options.max_delay)?;
+                due
+            }
+        };
         Ok(Draft {
             submission,
             due,
@@ -152,8 +205,23 @@ impl Delays {
         })
     }
 
-    fn check_delay(&self, due: Timestamp, now: Timestamp) -> Result<(), Error> {
-        match self.core.options.max_delay {
+    /// Whether a message may be due then: not after the year 9998, not more than a year ago, and not further away than `most`.
+    /// Submitting checks it, too.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] of the field `due`.
+    pub fn check_due(due: Timestamp, now: Timestamp, most: Option<Duration>) -> Result<(), Error> {
+        if due > Timestamp::LAST_DUE {
+            let problem = "it is after the year 9998; choose an earlier moment";
+            return Err(Error::invalid("due", problem));
+        }
+        if now.since(due) > LONG_AGO {
+            let problem = format!(
+                "{due} is more than a year ago; if it is meant in seconds, give it in milliseconds"
+            );
+            return Err(Error::invalid("due", problem));
+        }
+        match most {
             Some(most) if due.since(now) > most => {
                 let problem = format!(
                     "it is {} s away, and {} s are the most here; choose an earlier moment",
@@ -169,13 +237,14 @@ impl Delays {
     /// Makes a message due later. The answer is final: it will not fire before.
     ///
     /// # Errors
-    /// [`Error::NotFound`], or [`Error::Refused`] with the state that won.
+    /// [`Error::NotFound`], [`Error::Refused`] with the state that won, or [`Error::Invalid`] if it is further away
+    /// than messages may be here.
     pub async fn extend(&self, id: &MessageId, extend: Extend) -> Result<Message, Error> {
         let answers = self.extend_all(vec![(id.clone(), extend)]).await;
         answers.into_iter().next().unwrap_or(Err(Error::Closed))
     }
 
-    /// Makes messages due later, each on its own.
+    /// Makes messages due later, each on its own. The answers may leave out the payloads.
     ///
     /// # Errors
     /// Each on its own, as [`extend`](Self::extend).
@@ -183,29 +252,42 @@ impl Delays {
         &self,
         extends: Vec<(MessageId, Extend)>,
     ) -> Vec<Result<Message, Error>> {
-        let asked = extends.into_iter().map(|(id, extend)| {
-            if let Extend::To(due) = extend
-                && let Err(error) = self.check_delay(due, self.core.clock.now())
-            {
-                return Err(error);
-            }
-            Ok((id, Asked::Extend(extend)))
-        });
-        let asked: Vec<_> = asked.collect();
-        let good = asked.iter().filter_map(|asked| asked.as_ref().ok());
-        let mut answers = self.change(good.cloned()).await.into_iter();
-        let answer = |asked: Result<_, Error>| {
-            asked.and_then(|_| answers.next().unwrap_or(Err(Error::Closed)))
+        let now = self.core.clock.now();
+        let most = match self.core.options.max_delay {
+            Some(most) => (now + most).min(Timestamp::LAST_DUE),
+            None => Timestamp::LAST_DUE,
         };
-        asked.into_iter().map(answer).collect()
+        let asked = extends.into_iter();
+        self.change(asked.map(|(id, extend)| (id, Operation::ExtendUntil(extend, most))))
+            .await
     }
 
-    /// Takes a message back. The answer is final: after a yes no delivery starts.
+    /// Takes a message back. The answer is final: after a yes no delivery starts, and none was made.
     ///
     /// # Errors
-    /// [`Error::NotFound`], or [`Error::Refused`] with the state that won.
+    /// [`Error::NotFound`], or [`Error::Refused`] with the state that won. A message is refused, too, that an attempt may
+    /// have delivered without an answer: [`Withdraw::Stop`] ends it.
     pub async fn withdraw(&self, id: &MessageId) -> Result<Message, Error> {
-        self.change_one(id, Asked::Withdraw).await
+        self.withdraw_with(id, Withdraw::Unsent).await
+    }
+
+    /// Takes a message back in one of two ways.
+    ///
+    /// ```
+    /// # use laneway_delay::{Delays, Error, MessageId, Withdraw};
+    /// # async fn cancel(delays: &Delays, id: &MessageId) -> Result<(), Error> {
+    /// let message = delays.withdraw_with(id, Withdraw::Stop).await?;
+    /// if message.record.is_in_doubt() {
+    ///     println!("{id} is not tried again, and may have been delivered");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`withdraw`](Self::withdraw); [`Withdraw::Stop`] is refused only if the message has ended.
+    pub async fn withdraw_with(&self, id: &MessageId, how: Withdraw) -> Result<Message, Error> {
+        self.change_one(id, how.into()).await
     }
 
     /// Takes messages back, each on its own.
@@ -213,7 +295,19 @@ impl Delays {
     /// # Errors
     /// Each on its own, as [`withdraw`](Self::withdraw).
     pub async fn withdraw_all(&self, ids: Vec<MessageId>) -> Vec<Result<Message, Error>> {
-        let asked = ids.into_iter().map(|id| (id, Asked::Withdraw));
+        self.withdraw_all_with(ids, Withdraw::Unsent).await
+    }
+
+    /// Takes messages back in one of two ways, each on its own.
+    ///
+    /// # Errors
+    /// Each on its own, as [`withdraw_with`](Self::withdraw_with).
+    pub async fn withdraw_all_with(
+        &self,
+        ids: Vec<MessageId>,
+        how: Withdraw,
+    ) -> Vec<Result<Message, Error>> {
+        let asked = ids.into_iter().map(|id| (id, how.into()));
         self.change(asked).await
     }
 
@@ -222,11 +316,12 @@ impl Delays {
     /// # Errors
     /// [`Error::NotFound`], or [`Error::Refused`] if it is not dead.
     pub async fn replay(&self, id: &MessageId) -> Result<Accepted, Error> {
-        let message = self.change_one(id, Asked::Replay).await?;
+        let message = self.change_one(id, Operation::Replay).await?;
         Ok(Accepted {
             id: message.id,
             due: message.record.due(),
             is_new: true,
+            state: Some(StateName::Scheduled),
         })
     }
 
@@ -235,7 +330,7 @@ impl Delays {
     /// # Errors
     /// [`Error::NotFound`], or [`Error::Refused`] if it has not ended.
     pub async fn purge(&self, id: &MessageId) -> Result<(), Error> {
-        self.change_one(id, Asked::Purge).await.map(drop)
+        self.change_one(id, Operation::Purge).await.map(drop)
     }
 
     /// Forgets all dead messages, or those of a topic; answers how many.
@@ -252,11 +347,11 @@ impl Delays {
         loop {
             let page = self.list(&query).await?;
             let ids = page.messages.into_iter().map(|message| message.id);
-            let answers = self.change(ids.map(|id| (id, Asked::Purge))).await;
+            let answers = self.change(ids.map(|id| (id, Operation::Purge))).await;
             for answer in answers {
                 match answer {
                     Ok(_) => purged += 1,
-                    // Somebody else was faster.
+                    // Another caller was faster.
                     Err(Error::NotFound(_) | Error::Refused(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -268,14 +363,14 @@ impl Delays {
         }
     }
 
-    async fn change_one(&self, id: &MessageId, what: Asked) -> Result<Message, Error> {
+    async fn change_one(&self, id: &MessageId, what: Operation) -> Result<Message, Error> {
         let answers = self.change([(id.clone(), what)]).await;
         answers.into_iter().next().unwrap_or(Err(Error::Closed))
     }
 
     async fn change(
         &self,
-        asked: impl IntoIterator<Item = (MessageId, Asked)>,
+        asked: impl IntoIterator<Item = (MessageId, Operation)>,
     ) -> Vec<Result<Message, Error>> {
         let now = self.core.clock.now();
         let changes: Vec<_> = asked
@@ -312,6 +407,18 @@ impl Delays {
         self.core.store.counts()
     }
 
+    /// How many messages became dead letters since this was started.
+    #[must_use]
+    pub fn deaths(&self) -> u64 {
+        self.core.deaths.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// How often one of the engine's own tasks panicked and was started again.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.core.panics.total()
+    }
+
     /// What time it is here: what delays are counted from.
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -329,6 +436,21 @@ impl Delays {
         self.core.store.health()
     }
 
+    /// How well it is: whether messages are taken and delivered, what cannot be read, and whether the clock is
+    /// believed.
+    #[must_use]
+    pub fn report(&self) -> Health {
+        let mut health = Health::default();
+        self.core.store.report(&mut health);
+        if self.core.is_closed() {
+            health.refuses = Some(Error::Closed);
+            health.has_failed = false;
+        }
+        health.clock_ahead = self.core.clock.distrusted();
+        health.panicked = self.core.panics.recent();
+        health
+    }
+
     /// Stops firing, waits for attempts that run, and lets the store go. What did not end in time fires
     /// again when the store is opened the next time.
     ///
@@ -339,5 +461,65 @@ impl Delays {
             tracing::warn!("attempts were still running; they come again");
         }
         self.core.store.close().await
+    }
+}
+
+#[cfg(all(test, feature = "file"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_of_all_due_times_is_found() {
+        let delays = Delays::in_memory(Sinks::default(), Options::default()).expect("it starts");
+        let store = delays.core.store.as_ref();
+        assert!(last_due(store).await.as_millis() < 1_000);
+        let now = delays.now();
+        for days in [1, 400, 30] {
+            let due = now + Duration::from_hours(days * 24);
+            let submission = Submission::new("t", When::At(due), Target::bus("t", "a", "E"));
+            let draft = Draft {
+                submission,
+                due,
+                now,
+            };
+            store.submit(vec![draft]).await[0].as_ref().expect("taken");
+        }
+        let last = last_due(store).await;
+        let off = last.since(now + Duration::from_hours(400 * 24));
+        assert!(last > now + Duration::from_hours(399 * 24), "{last}");
+        assert!(off <= Duration::from_secs(1), "{last}");
+    }
+
+    struct Nowhere;
+
+    impl crate::Deliver for Nowhere {
+        fn deliver(
+            &self,
+            _: crate::Firing,
+        ) -> crate::BoxFuture<'_, Result<(), crate::Undelivered>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_delay_may_be_as_long_as_the_longest() {
+        let most = Duration::from_hours(1);
+        let options = Options {
+            max_delay: Some(most),
+            ..Options::default()
+        };
+        let sinks = Sinks {
+            callbacks: Some(Arc::new(Nowhere)),
+            ..Sinks::default()
+        };
+        let delays = Delays::in_memory(sinks, options).expect("it starts");
+        let submit = async |delay: Duration| {
+            let target = Target::callback("http://localhost/");
+            let submission = Submission::new("t", When::After(delay), target);
+            delays.submit_one(submission).await
+        };
+        submit(most).await.expect("as long as may be");
+        let longer = submit(most + Duration::from_millis(1)).await;
+        assert!(matches!(longer, Err(Error::Invalid { .. })), "{longer:?}");
     }
 }

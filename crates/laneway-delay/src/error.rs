@@ -46,6 +46,14 @@ pub enum Error {
         /// Where the messages are.
         directory: String,
     },
+    /// The messages of the directory left for a cluster, or are on their way there.
+    #[error("the messages in {directory} are not for this process: {what}")]
+    Moved {
+        /// Where the messages are, or were.
+        directory: String,
+        /// Where they go, and what to do.
+        what: String,
+    },
     /// What is on disk is not what was written.
     #[error("{what} is damaged: {detail}; restore it from a copy")]
     Damaged {
@@ -57,6 +65,21 @@ pub enum Error {
     /// The store has failed; nothing is accepted until it is opened anew.
     #[error("the store has failed: {0}; start the process again")]
     Failed(String),
+    /// Another version of this program made the store. Nothing is wrong with it.
+    #[error(
+        "{what} is of format {found:?}, and this program reads {supported:?}: open it with a version that reads {found:?}"
+    )]
+    Format {
+        /// Which directory.
+        what: String,
+        /// The format that it has: a name and a version.
+        found: String,
+        /// The format that this program reads.
+        supported: String,
+    },
+    /// The store cannot be used now, for a reason that may pass: a disk that is full, no descriptor left.
+    #[error("the store cannot be used now: {0}; it goes on by itself when that has passed")]
+    Unavailable(String),
     /// The disk did not answer in time. What was asked for may have happened, may still happen, or may not.
     #[error(
         "the disk gave no answer within {} s; it may have happened all the same: look, or ask again \
@@ -64,6 +87,12 @@ pub enum Error {
         .0.as_secs()
     )]
     Unanswered(Duration),
+    /// The disk failed while this was being written. It may be there nevertheless: what was asked for may have happened.
+    #[error(
+        "the disk failed meanwhile ({0}); it may have happened all the same: look, or ask again with the same id or \
+         idempotency key"
+    )]
+    Unconfirmed(String),
     /// It was closed.
     #[error("it is closed")]
     Closed,

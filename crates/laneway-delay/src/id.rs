@@ -6,7 +6,7 @@ use crate::Error;
 /// Names one message.
 ///
 /// Whoever submits a message may bring an id of their own; otherwise it is a `UUIDv7`. An id is 1 to
-/// 128 bytes of `A-Z a-z 0-9 . _ : -`, so that it fits into a URL as it is.
+/// 128 bytes of `A-Z a-z 0-9 . _ : -`, and neither `.` nor `..`, so that it fits into a URL as it is.
 ///
 /// ```
 /// use laneway_delay::MessageId;
@@ -44,6 +44,12 @@ impl MessageId {
             return Err(Error::invalid(
                 "id",
                 format!("{id:?} has characters that an id cannot have; use A-Z a-z 0-9 . _ : -"),
+            ));
+        }
+        if matches!(id, "." | "..") {
+            return Err(Error::invalid(
+                "id",
+                "`.` and `..` are steps in the path of a URL, so nothing could be asked about it; use another id",
             ));
         }
         Ok(Self(id.into()))
@@ -89,11 +95,14 @@ mod tests {
             (&"x".repeat(129), "129 bytes"),
             ("a/b", "characters"),
             ("größe", "characters"),
+            (".", "steps in the path"),
+            ("..", "steps in the path"),
         ] {
             let error = MessageId::new(id).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
         }
         assert!(MessageId::new("x".repeat(128)).is_ok());
+        assert!(MessageId::new("...").is_ok());
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Query {
 /// Messages, in the order in which they fire or ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The messages. A page may have fewer than asked for although more follow.
+    /// The messages. A page may have fewer than asked for although more follow: it ends after some megabytes.
     pub messages: Vec<Message>,
     /// Where to go on. `None`: that was all.
     pub next: Option<Cursor>,
@@ -86,11 +86,11 @@ impl FromStr for Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum StateName {
-    /// Waiting for its moment.
+    /// Scheduled for its moment.
     Scheduled,
     /// Being delivered.
     Firing,
-    /// Delivered.
+    /// Its receiver took it.
     Delivered,
     /// Given up.
     Dead,
@@ -153,11 +153,11 @@ pub type Counts = BTreeMap<String, TopicCounts>;
 /// How many messages of a topic are in which state. Ended ones count until they are forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicCounts {
-    /// Waiting for their moment.
+    /// Scheduled for their moment.
     pub scheduled: u64,
     /// Being delivered.
     pub firing: u64,
-    /// Delivered.
+    /// Taken by their receivers.
     pub delivered: u64,
     /// Given up.
     pub dead: u64,

@@ -34,16 +34,16 @@ pub struct Message {
 /// Something that happened to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// When it happened, by the clock of the engine.
     pub at: Timestamp,
-    /// What.
-    pub what: Happening,
+    /// What happened.
+    pub what: HistoryEvent,
 }
 
 /// What can happen to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum HistoryEvent {
     /// It was moved later.
     Extended {
         /// When it is due since.
@@ -53,13 +53,13 @@ pub enum Happening {
     Failed {
         /// Which one, from 1.
         attempt: u32,
-        /// Why.
+        /// What went wrong, for people; at most 300 bytes of it.
         reason: String,
     },
     /// Nothing was sent, because its receiver was known to take nothing then. Only the last of several
     /// in a row is remembered.
     Postponed {
-        /// Why.
+        /// Why the receiver takes nothing, for people; at most 300 bytes of it.
         reason: String,
     },
     /// It was delivered.
@@ -71,6 +71,8 @@ pub enum Happening {
     Died,
     /// It was withdrawn.
     Withdrawn,
+    /// It was ended while an attempt may have delivered it.
+    Stopped,
     /// It was made of a dead message, which is gone since.
     Replayed {
         /// The dead one.
@@ -86,13 +88,14 @@ const MAX_REASON: usize = 300;
 
 impl Message {
     /// Remembers what happened. The first and the latest are kept.
-    pub(crate) fn note(&mut self, at: Timestamp, mut what: Happening) {
-        if let Happening::Failed { reason, .. } | Happening::Postponed { reason } = &mut what {
+    pub(crate) fn note(&mut self, at: Timestamp, mut what: HistoryEvent) {
+        if let HistoryEvent::Failed { reason, .. } | HistoryEvent::Postponed { reason } = &mut what
+        {
             let end = (0..=MAX_REASON.min(reason.len())).rev();
             let end = end.into_iter().find(|at| reason.is_char_boundary(*at));
             reason.truncate(end.unwrap_or(0));
         }
-        let is_postponed = |what: &Happening| matches!(what, Happening::Postponed { .. });
+        let is_postponed = |what: &HistoryEvent| matches!(what, HistoryEvent::Postponed { .. });
         if is_postponed(&what)
             && self
                 .history

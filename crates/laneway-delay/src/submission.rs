@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{Error, MessageId, Schedule, Timestamp};
+use crate::store::Operation;
+use crate::{Error, MessageId, Schedule, StateName, Timestamp};
 
 const MAX_NAME_BYTES: usize = 256;
 const MAX_PAYLOAD_BYTES: usize = 1 << 20;
@@ -14,7 +15,13 @@ const MAX_EXTRAS: usize = 64;
 const MAX_EXTRAS_BYTES: usize = 16 << 10;
 const MAX_WAITS: usize = 32;
 
-/// A message that somebody wants delivered later.
+/// The longest wait between two attempts.
+const LONGEST_WAIT: Duration = Duration::from_hours(366 * 24);
+
+/// The least time that a receiver is given.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// A message that is to be delivered later.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,6 +54,9 @@ pub struct Submission {
     pub retry: Option<Schedule>,
     /// Whatever the caller wants to find again with the message.
     pub metadata: BTreeMap<String, String>,
+    /// Whether it takes the place of the message that has its id, if there is one: one that waits or has ended. It is
+    /// refused while that one is being delivered, and while it may have been.
+    pub replace: bool,
 }
 
 /// When a message is due.
@@ -58,15 +68,6 @@ pub enum When {
     At(Timestamp),
 }
 
-impl When {
-    pub(crate) fn due(self, now: Timestamp) -> Timestamp {
-        match self {
-            Self::After(delay) => now + delay,
-            Self::At(due) => due,
-        }
-    }
-}
-
 /// How much later a message shall be due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extend {
@@ -74,6 +75,26 @@ pub enum Extend {
     By(Duration),
     /// At this moment, which has to be later.
     To(Timestamp),
+}
+
+/// How a message is taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Withdraw {
+    /// Only if it was certainly not delivered: after a yes it was not, and will not be.
+    #[default]
+    Unsent,
+    /// In any case: no further attempts. It may have been delivered if an attempt runs, or gave no answer;
+    /// [`Record::is_in_doubt`](crate::Record::is_in_doubt) tells.
+    Stop,
+}
+
+impl From<Withdraw> for Operation {
+    fn from(how: Withdraw) -> Self {
+        match how {
+            Withdraw::Unsent => Self::Withdraw,
+            Withdraw::Stop => Self::Stop,
+        }
+    }
 }
 
 /// Where a message goes when it is due.
@@ -89,11 +110,11 @@ pub enum Target {
 /// An HTTP request that delivers a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
-    /// Where to.
+    /// The address that is called.
     pub url: String,
-    /// How.
+    /// The method of the request.
     pub method: Method,
-    /// What else to say.
+    /// Headers of the request, beside those that the client sets itself.
     pub headers: Vec<(String, String)>,
     /// How long an attempt may take; the client's own limit without it.
     pub timeout: Option<Duration>,
@@ -200,6 +221,7 @@ impl Submission {
             target,
             retry: None,
             metadata: BTreeMap::new(),
+            replace: false,
         }
     }
 
@@ -248,12 +270,25 @@ impl Submission {
         }
     }
 
+    /// In the place of the message that has its id, if there is one.
+    #[must_use]
+    pub fn replace(self) -> Self {
+        Self {
+            replace: true,
+            ..self
+        }
+    }
+
     /// Whether it can be taken, as far as it tells by itself. Submitting checks it, too.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the field and what to do.
     pub fn check(&self) -> Result<(), Error> {
         name("topic", &self.topic)?;
+        if self.replace && self.id.is_none() {
+            let problem = "there is no id of a message to replace; give one";
+            return Err(Error::invalid("replace", problem));
+        }
         if let Some(key) = &self.idempotency_key {
             name("idempotency_key", key)?;
         }
@@ -277,6 +312,12 @@ impl Submission {
             );
             return Err(Error::invalid("retry", problem));
         }
+        if let Some(retry) = &self.retry
+            && retry.waits().iter().any(|wait| *wait > LONGEST_WAIT)
+        {
+            let problem = "it has a wait of more than a year; use less";
+            return Err(Error::invalid("retry", problem));
+        }
         extras("metadata", self.metadata.iter())?;
         match &self.target {
             Target::Callback(callback) => {
@@ -295,8 +336,13 @@ impl Submission {
                     "target.headers",
                     callback.headers.iter().map(|(name, value)| (name, value)),
                 )?;
-                if callback.timeout == Some(Duration::ZERO) {
-                    return Err(Error::invalid("target.timeout", "it is zero; give it time"));
+                // It is kept in milliseconds, and none would mean the default.
+                if callback
+                    .timeout
+                    .is_some_and(|timeout| timeout < SHORTEST_TIMEOUT)
+                {
+                    let problem = "it is less than a millisecond; give it time";
+                    return Err(Error::invalid("target.timeout", problem));
                 }
                 Ok(())
             }
@@ -310,39 +356,76 @@ impl Submission {
 
     /// Two submissions with the same print ask for the same thing. The delay counts, not the moment at
     /// which it ends: a submission that is sent again asks for the same delay.
-    pub(crate) fn print(&self) -> u64 {
-        let mut print = Xxh3::new();
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut fingerprint = Xxh3::new();
+        // IMPORTANT: every part is behind its length, every list behind its count, and every choice behind its
+        // tag, so that no two requests are written as the same bytes.
         let mut part = |bytes: &[u8]| {
-            print.update(&(bytes.len() as u64).to_le_bytes());
-            print.update(bytes);
+            fingerprint.update(&(bytes.len() as u64).to_le_bytes());
+            fingerprint.update(bytes);
         };
         part(self.topic.as_bytes());
         part(&self.payload);
-        part(self.content_type.as_deref().unwrap_or("").as_bytes());
+        match &self.content_type {
+            None => part(b"-"),
+            Some(content_type) => {
+                part(b"+");
+                part(content_type.as_bytes());
+            }
+        }
         match self.when {
-            When::After(delay) => part(&delay.as_nanos().to_le_bytes()),
-            When::At(due) => part(&due.as_millis().to_le_bytes()),
+            When::After(delay) => {
+                part(b"after");
+                part(&delay.as_nanos().to_le_bytes());
+            }
+            When::At(due) => {
+                part(b"at");
+                part(&due.as_millis().to_le_bytes());
+            }
         }
         match &self.target {
             Target::Callback(callback) => {
+                part(b"callback");
                 part(callback.url.as_bytes());
                 part(callback.method.name().as_bytes());
-                for (name, value) in &callback.headers {
+                // A request that is sent again is traced anew, and asks for the same.
+                let traced = |name: &str| {
+                    let of_trace = ["traceparent", "tracestate"].iter();
+                    of_trace
+                        .into_iter()
+                        .any(|one| one.eq_ignore_ascii_case(name))
+                };
+                let headers = callback.headers.iter().filter(|(name, _)| !traced(name));
+                part(&headers.clone().count().to_le_bytes());
+                for (name, value) in headers {
                     part(name.as_bytes());
                     part(value.as_bytes());
                 }
+                let timeout = callback.timeout.map(|timeout| timeout.as_nanos());
+                part(&timeout.unwrap_or_default().to_le_bytes());
             }
             Target::Bus(bus) => {
+                part(b"bus");
                 part(bus.topic.as_bytes());
                 part(bus.aggregate_id.as_bytes());
                 part(bus.event_type.as_bytes());
+            }
+        }
+        match &self.retry {
+            None => part(b"-"),
+            Some(schedule) => {
+                part(&schedule.waits().len().to_le_bytes());
+                for wait in schedule.waits() {
+                    part(&wait.as_nanos().to_le_bytes());
+                }
             }
         }
         for (name, value) in &self.metadata {
             part(name.as_bytes());
             part(value.as_bytes());
         }
-        print.digest()
+        fingerprint.digest()
     }
 }
 
@@ -386,6 +469,9 @@ pub struct Accepted {
     pub due: Timestamp,
     /// Whether this submission made it; otherwise an earlier one did.
     pub is_new: bool,
+    /// The state of the message: one that an earlier submission made may have ended, and does not fire again then.
+    /// `None`: it ended so long ago that it is forgotten.
+    pub state: Option<StateName>,
 }
 
 #[cfg(test)]
@@ -399,6 +485,24 @@ mod tests {
 
     fn problem(submission: &Submission) -> String {
         submission.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn waits_and_time_outs_that_cannot_be_kept_are_refused() {
+        let retry = |wait| submission().retry(Schedule::new([Duration::from_secs(1), wait]));
+        assert!(problem(&retry(Duration::MAX)).contains("more than a year"));
+        retry(Duration::from_hours(24)).check().unwrap();
+        let with = |timeout| {
+            let mut submission = submission();
+            let Target::Callback(callback) = &mut submission.target else {
+                unreachable!("it is one");
+            };
+            callback.timeout = Some(timeout);
+            submission
+        };
+        assert!(problem(&with(Duration::from_micros(500))).contains("millisecond"));
+        assert!(problem(&with(Duration::ZERO)).contains("millisecond"));
+        with(Duration::from_millis(1)).check().unwrap();
     }
 
     #[test]
@@ -429,15 +533,37 @@ mod tests {
 
     #[test]
     fn another_request_has_another_print() {
-        let print = submission().print();
-        assert_eq!(submission().print(), print);
-        assert_ne!(submission().payload("x").print(), print);
+        let fingerprint = submission().fingerprint();
+        assert_eq!(submission().fingerprint(), fingerprint);
+        assert_ne!(submission().payload("x").fingerprint(), fingerprint);
         let later = Submission {
             when: When::After(Duration::from_secs(2)),
             ..submission()
         };
-        assert_ne!(later.print(), print);
+        assert_ne!(later.fingerprint(), fingerprint);
+        let hasty = submission().retry(Schedule::new([]));
+        assert_ne!(hasty.fingerprint(), fingerprint);
+        assert_ne!(
+            hasty.fingerprint(),
+            submission()
+                .retry(Schedule::new([Duration::ZERO]))
+                .fingerprint()
+        );
+        let pair = || ("a".to_owned(), "b".to_owned());
+        let mut with_metadata = submission();
+        with_metadata.metadata.extend([pair()]);
+        let callback = |change: fn(&mut Callback)| {
+            let mut submission = submission();
+            if let Target::Callback(callback) = &mut submission.target {
+                change(callback);
+            }
+            submission.fingerprint()
+        };
+        let with_header = callback(|callback| callback.headers.push(("a".into(), "b".into())));
+        let with_limit = callback(|callback| callback.timeout = Some(Duration::from_secs(1)));
+        assert_ne!(with_metadata.fingerprint(), with_header);
+        assert!(![with_metadata.fingerprint(), with_header, with_limit].contains(&fingerprint));
         // Neither the id nor the key are what is asked for.
-        assert_eq!(submission().idempotency_key("k").print(), print);
+        assert_eq!(submission().idempotency_key("k").fingerprint(), fingerprint);
     }
 }

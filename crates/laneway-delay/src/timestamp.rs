@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment, in whole milliseconds since the Unix epoch.
 ///
-/// Due times are stored like this: absolute, so that nobody ever has to work one out again from a
+/// Due times are stored like this: absolute, so that none ever has to be worked out again from a
 /// delay and a moment that was forgotten.
 ///
 /// Arithmetic saturates: a delay of ten thousand centuries is far away, not in the past.
@@ -24,6 +24,10 @@ impl Timestamp {
     /// The latest moment there is.
     pub const MAX: Self = Self(u64::MAX);
 
+    /// The latest moment that a message may be due at: the end of the year 9998, so that it can be written as a date
+    /// everywhere, and there is room behind it.
+    pub const LAST_DUE: Self = Self(253_370_764_799_999);
+
     /// A moment from its distance to the Unix epoch.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
@@ -34,6 +38,21 @@ impl Timestamp {
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0
+    }
+
+    /// The first whole millisecond that is not before this moment: for due times, which must not be early by a
+    /// fraction of one.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use laneway_delay::Timestamp;
+    ///
+    /// let moment = UNIX_EPOCH + Duration::from_micros(1_001);
+    /// assert_eq!(Timestamp::not_before(moment), Timestamp::from_millis(2));
+    /// ```
+    #[must_use]
+    pub fn not_before(moment: SystemTime) -> Self {
+        Self(0) + moment.duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
     /// How long after `earlier` this is; zero if it is not after it.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use laneway_delay::clock::{Clock, ManualClock};
 use laneway_delay::store::DiskStore;
 use laneway_delay::{Delays, Error, MessageId, Options, StateName, Undelivered};
-use rig::{Witness, manual, to_bus, to_host, until};
+use rig::{Witness, manual, to_bus, to_host};
+use waiting::wait_for;
 
 async fn open(path: &Path, clock: &ManualClock, witness: &Witness, near: usize) -> Delays {
     // Whoever dropped it may still be about to let go.
@@ -47,14 +48,14 @@ async fn a_full_horizon_is_there_again_and_in_order() {
     assert!(answers.iter().all(Result::is_ok));
     clock.set(due(999));
     witness.wait_for(1000).await;
-    until(|| delays.counts()["t"].delivered == 1000).await;
+    wait_for!(delays.counts()["t"].delivered == 1000);
     delays.close(Duration::from_secs(5)).await.unwrap();
 
     let again = Witness::new();
     let delays = open(folder.path(), &clock, &again, 100).await;
     clock.set(due(5000));
     again.wait_for(4000).await;
-    until(|| delays.counts()["t"].delivered == 5000).await;
+    wait_for!(delays.counts()["t"].delivered == 5000);
     let expected: Vec<_> = (1000..5000).map(|number: u64| number.to_string()).collect();
     assert_eq!(again.ids(), expected);
     assert!(again.seen().iter().all(|seen| seen.at >= seen.due));
@@ -72,15 +73,17 @@ async fn what_failed_is_tried_again_after_a_restart() {
         .await
         .unwrap();
     witness.wait_for(1).await;
-    until(|| delays.counts()["t"].firing == 0).await;
+    wait_for!(delays.counts()["t"].firing == 0);
     delays.close(Duration::from_secs(5)).await.unwrap();
 
     let again = Witness::new();
     let delays = open(folder.path(), &clock, &again, 1000).await;
-    clock.set(due + Duration::from_secs(1));
+    // After a second, and up to a tenth of it.
+    clock.set(due + Duration::from_millis(1100));
     let seen = again.wait_for(1).await;
     assert_eq!(seen[0].attempt, 2);
-    until(|| delays.counts()["t"].delivered == 1).await;
+    assert!(seen[0].at >= due + Duration::from_secs(1));
+    wait_for!(delays.counts()["t"].delivered == 1);
     let message = delays.get(&id(1)).await.unwrap();
     assert_eq!(
         StateName::from(message.record.state()),
@@ -124,7 +127,7 @@ async fn nothing_is_early_or_lost_when_the_clock_is_set() {
     }
     clock.set(start + 2 * hour + Duration::from_mins(5));
     witness.wait_for(expected.len()).await;
-    until(|| delays.counts()["t"].delivered == expected.len() as u64).await;
+    wait_for!(delays.counts()["t"].delivered == expected.len() as u64);
     let seen = witness.seen();
     assert!(seen.iter().all(|seen| seen.at >= seen.due));
     assert_eq!(seen.len(), expected.len());

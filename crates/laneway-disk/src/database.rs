@@ -3,7 +3,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fjall::{
@@ -11,9 +10,11 @@ use fjall::{
     Snapshot,
 };
 
+use parking_lot::Mutex;
+
 use crate::disk::Disk;
 use crate::error::told;
-use crate::journals::Journals;
+use crate::journals::{Journals, SyncError};
 
 /// What must be read again when the store is opened, about. The least that the engine takes.
 const JOURNAL_BYTES: u64 = 64 << 20;
@@ -28,15 +29,26 @@ const MOST_RUNS: usize = 16;
 /// others that is rare; each costs a thread, and only works when there is work.
 const WORKERS: usize = 4;
 
+/// How often a sync that waits for a free descriptor looks again.
+const DESCRIPTOR_GLANCE: Duration = Duration::from_millis(50);
+
 /// A commit that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// It was not written, or only in part.
     #[error("writing: {}", told(.0))]
     Write(fjall::Error),
-    /// It was written, and nobody knows whether it is on disk.
+    /// It was written, and it is unknown whether it is on disk.
     #[error("syncing: {0}")]
     Sync(io::Error),
+}
+
+impl CommitError {
+    /// Whether the commit may be on disk nevertheless, or get there: what the engine holds of it is written when it is closed.
+    pub(crate) fn may_be_there(&self) -> bool {
+        // An engine that had failed before was not handed anything.
+        !matches!(self, Self::Write(fjall::Error::Poisoned))
+    }
 }
 
 /// An open database.
@@ -52,12 +64,24 @@ impl Database {
     /// # Errors
     /// What the engine says.
     pub fn open(directory: &Path, cache: u64) -> fjall::Result<Self> {
+        Self::open_with(directory, cache, WORKERS)
+    }
+
+    /// Opens a database that does nothing by itself: to be looked at, and closed.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn open_idle(directory: &Path, cache: u64) -> fjall::Result<Self> {
+        Self::open_with(directory, cache, 0)
+    }
+
+    fn open_with(directory: &Path, cache: u64, workers: usize) -> fjall::Result<Self> {
         let engine = fjall::Database::builder(directory)
             // The journals are looked through for whole rows.
             .journal_compression(CompressionType::None)
             .max_journaling_size(JOURNAL_BYTES)
             .cache_size(cache)
-            .worker_threads(WORKERS)
+            .worker_threads_unchecked(workers)
             .open()?;
         Ok(Self {
             engine,
@@ -98,6 +122,15 @@ impl Database {
         self.engine.batch().durability(Some(PersistMode::Buffer))
     }
 
+    /// Hands a batch to the system, as a whole or not at all.
+    ///
+    /// # Errors
+    /// What the engine says, or a disk that may not be written to.
+    pub fn write(&self, disk: &dyn Disk, batch: OwnedWriteBatch) -> fjall::Result<()> {
+        disk.may_write()?;
+        batch.commit()
+    }
+
     /// All tables as they are now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -113,24 +146,47 @@ impl Database {
         self.engine.persist(PersistMode::Buffer)
     }
 
-    /// Makes durable what was written.
+    /// Makes durable what was written. Where the process has no free descriptor to do that with it waits for one,
+    /// however long that takes: only a sync that was tried can have failed. `waiting` hears when a wait begins.
     ///
     /// # Errors
-    /// [`CommitError::Sync`]: nobody knows what is on disk then.
-    pub fn sync(&self, disk: &dyn Disk) -> Result<(), CommitError> {
-        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        let synced = journals.sync(|journal| disk.sync(journal));
-        synced.map_err(CommitError::Sync)
+    /// [`CommitError::Sync`]: it is unknown what is on disk then.
+    pub fn sync(
+        &self,
+        disk: &dyn Disk,
+        mut waiting: impl FnMut(&io::Error),
+    ) -> Result<(), CommitError> {
+        let mut journals = self.journals.lock();
+        let mut is_told = false;
+        loop {
+            match journals.sync(|journal| disk.sync(journal)) {
+                Ok(()) => return Ok(()),
+                Err(SyncError::Failed(error)) => return Err(CommitError::Sync(error)),
+                Err(SyncError::NoDescriptor(error)) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::error!(
+                            %error,
+                            "a sync waits for a free file descriptor; allow the process more of them"
+                        );
+                        waiting(&error);
+                    }
+                    std::thread::sleep(DESCRIPTOR_GLANCE);
+                }
+            }
+        }
     }
 
     /// Whether all that was ever synced is on disk, as far as the system knows.
     #[must_use]
     pub fn is_intact(&self) -> bool {
-        self.journals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .verify()
-            .is_ok()
+        self.journals.lock().verify().is_ok()
+    }
+
+    /// Whether all journals are held, so that the failure of a sync of any of them is known to
+    /// [`is_intact`](Self::is_intact), also where a thread of the engine was the first to hear of it.
+    #[must_use]
+    pub fn holds_journals(&self) -> bool {
+        self.journals.lock().is_newest_still().unwrap_or(false)
     }
 
     /// Waits until the background work of a keyspace has caught up, or has failed.

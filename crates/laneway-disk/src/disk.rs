@@ -16,6 +16,14 @@ pub trait Disk: Send + Sync + 'static {
         journal.sync_data()
     }
 
+    /// Asked before a commit is written: a disk of a test says no here.
+    ///
+    /// # Errors
+    /// What the system would say.
+    fn may_write(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// How much room there is.
     ///
     /// # Errors

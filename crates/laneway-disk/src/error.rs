@@ -27,6 +27,18 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// Another version of this program made it. Nothing is wrong with it.
+    #[error(
+        "{what} is of format {found:?}, and this program reads {supported:?}: open it with a version that reads {found:?}"
+    )]
+    Format {
+        /// Which directory.
+        what: String,
+        /// The format that it has: a name and a version.
+        found: String,
+        /// The format that this program reads.
+        supported: String,
+    },
     /// The system said no.
     #[error("{doing}: {source}")]
     Io {
@@ -64,6 +76,11 @@ impl Error {
                     source,
                 }
             }
+            fjall::Error::InvalidVersion(Some(version)) => Self::Format {
+                what: what(),
+                found: format!("fjall {version}"),
+                supported: "fjall 3".to_owned(),
+            },
             error => Self::Damaged {
                 what: what(),
                 detail: error.to_string(),
@@ -95,7 +112,7 @@ pub fn told(error: &fjall::Error) -> String {
 }
 
 /// Errors of the system that come from what is on the disk, rather than from the disk.
-fn is_damage(error: &io::Error) -> bool {
+pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::UnexpectedEof

@@ -18,7 +18,7 @@
 //! write-back once to every one of them.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::Error;
+use crate::planted::planted;
 use crate::varint::{Broken, Reader};
 
 /// What the rows of a store tell about its commits.
@@ -53,6 +54,8 @@ struct Torn {
     journal: PathBuf,
     /// How many bytes before it are good.
     whole: u64,
+    /// What follows them, but for the zeros that were never written.
+    rest: Vec<u8>,
 }
 
 /// Reads all journals, and tells what a crash tore from the last one apart from damage.
@@ -72,9 +75,13 @@ pub fn check(directory: &Path, marks: &dyn Marks) -> Result<Checked, Error> {
         if is_zero(rest) {
             continue;
         }
-        latest = marks.latest_row(rest).max(latest_batch(rest, marks));
+        let (first, last) = whole_commits(rest, marks).unwrap_or((u64::MAX, 0));
+        latest = marks.latest_row(rest).max(last);
         let is_last = at + 1 == journals.len();
-        let is_acknowledged = scan.commit.is_some_and(|commit| latest > commit + 1);
+        // A commit that another one follows was synced, and so was all before it. The second test is for a journal
+        // whose very first commit cannot be read.
+        let is_acknowledged = scan.commit.is_some_and(|commit| latest > commit + 1)
+            || (latest > first && !planted("C8"));
         if !is_last || is_acknowledged || scan.is_broken {
             return Err(Error::Damaged {
                 what: path.display().to_string(),
@@ -84,6 +91,7 @@ pub fn check(directory: &Path, marks: &dyn Marks) -> Result<Checked, Error> {
         torn = Some(Torn {
             journal: path.clone(),
             whole: whole as u64,
+            rest: rest.to_vec(),
         });
     }
     Ok(Checked {
@@ -99,12 +107,23 @@ impl Checked {
         self.torn.is_some()
     }
 
+    /// What will be cut off, so that it can be put back.
+    #[must_use]
+    pub fn cuttings(&self) -> Option<Cuttings> {
+        let torn = self.torn.as_ref()?;
+        Some(Cuttings {
+            journal: torn.journal.file_name()?.to_str()?.to_owned(),
+            at: torn.whole,
+            bytes: torn.rest.clone(),
+        })
+    }
+
     /// Cuts off what a crash tore. Whatever is known from it must be noted before.
     ///
     /// # Errors
     /// When the system says no.
     pub fn cut(&self) -> Result<(), Error> {
-        let Some(Torn { journal, whole }) = &self.torn else {
+        let Some(Torn { journal, whole, .. }) = &self.torn else {
             return Ok(());
         };
         tracing::info!(journal = %journal.display(), whole, "cutting off an unfinished commit");
@@ -117,7 +136,38 @@ impl Checked {
     }
 }
 
-fn reading(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+/// What was cut off the end of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cuttings {
+    /// The name of the journal.
+    pub journal: String,
+    /// Where it was cut.
+    pub at: u64,
+    /// The bytes from there to the end.
+    pub bytes: Vec<u8>,
+}
+
+impl Cuttings {
+    /// Puts it back where it was, unless the engine has gone on since.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn put_back(&self, directory: &Path) -> io::Result<()> {
+        let path = directory.join(&self.journal);
+        let mut file = File::options().write(true).open(&path)?;
+        let newest = list(directory)?.pop();
+        let is_newest = newest.is_some_and(|(_, newest)| newest == path);
+        let as_it_was = read_data(&path)?.len() as u64 <= self.at;
+        if !is_newest || !as_it_was {
+            return Err(io::Error::other("the journal has gone on since"));
+        }
+        file.seek(io::SeekFrom::Start(self.at))?;
+        file.write_all(&self.bytes)?;
+        file.sync_all()
+    }
+}
+
+pub(crate) fn reading(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let doing = format!("reading {}", path.display());
     move |source| Error::Io { doing, source }
 }
@@ -150,16 +200,19 @@ fn is_zero(bytes: &[u8]) -> bool {
         .all(|chunk| *chunk == ZEROS[..chunk.len()])
 }
 
-/// The latest commit of which a whole batch is among these bytes, other than at their front, or 0.
-/// There are commits without rows.
-fn latest_batch(bytes: &[u8], marks: &dyn Marks) -> u64 {
+/// The first and the last commit of which a whole batch is among these bytes, other than at their front.
+/// There are commits without rows, and rows that were moved tell of earlier commits than the one they are in.
+fn whole_commits(bytes: &[u8], marks: &dyn Marks) -> Option<(u64, u64)> {
     let ends = memmem::find_iter(bytes, b"FJL\x03\x01").map(|at| &bytes[at + 4..]);
     let commits = ends.filter_map(|bytes| {
         let mut scan = Scan::new(marks);
         scan.batch(bytes, &mut Reader::new(bytes)).ok()?;
         scan.commit
     });
-    commits.max().unwrap_or(0)
+    commits.fold(None, |range, commit| {
+        let (first, last) = range.unwrap_or((commit, commit));
+        Some((first.min(commit), last.max(commit)))
+    })
 }
 
 /// Reads any bytes as a journal: how many of them are whole batches, and the last commit among those.
@@ -171,7 +224,7 @@ pub fn read(bytes: &[u8], marks: &dyn Marks) -> (usize, Option<u64>) {
     let _ = (
         is_zero(rest),
         marks.latest_row(rest),
-        latest_batch(rest, marks),
+        whole_commits(rest, marks),
     );
     (whole, scan.commit)
 }
@@ -257,7 +310,7 @@ impl<'a> Scan<'a> {
 }
 
 /// The journals of a directory, in the order in which they were begun.
-fn list(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+pub(crate) fn list(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut journals = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -278,6 +331,8 @@ pub struct Journals {
     directory: PathBuf,
     newest: u64,
     held: Vec<Held>,
+    /// How a journal is opened.
+    open: fn(&Path) -> io::Result<File>,
 }
 
 #[derive(Debug)]
@@ -285,6 +340,16 @@ struct Held {
     number: u64,
     path: PathBuf,
     file: File,
+}
+
+/// Why nothing was made durable.
+#[derive(Debug)]
+pub enum SyncError {
+    /// The process has no free descriptor to open a newer journal with. Nothing was tried, so nothing has
+    /// failed: it can be tried again.
+    NoDescriptor(io::Error),
+    /// The system did not sync. What is on the disk is unknown then, and another try proves nothing.
+    Failed(io::Error),
 }
 
 impl Journals {
@@ -297,6 +362,7 @@ impl Journals {
             directory: directory.to_owned(),
             newest: 0,
             held: Vec::new(),
+            open: |path| File::open(path),
         };
         for (number, path) in list(directory)? {
             journals.newest = number;
@@ -312,23 +378,71 @@ impl Journals {
     /// is told only once to each.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn sync(&mut self, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+    /// When there is no descriptor, or what the system says.
+    pub fn sync(&mut self, sync: impl Fn(&File) -> io::Result<()>) -> Result<(), SyncError> {
         let written = self.newest;
-        self.follow()?;
+        self.follow().map_err(|error| {
+            if is_want_of_descriptors(&error) && !planted("delay-descriptors") {
+                SyncError::NoDescriptor(error)
+            } else {
+                SyncError::Failed(error)
+            }
+        })?;
         let mut held = self.held.iter().filter(|held| held.number >= written);
         held.try_for_each(|held| sync(&held.file))
+            .map_err(SyncError::Failed)
     }
 
-    /// Takes hold of the journals that were begun since.
+    /// Takes hold of the journals that were begun since. All of them, or none if it fails.
     fn follow(&mut self) -> io::Result<()> {
+        if planted("A2") || planted("delay-descriptors") {
+            return self.follow_one_by_one();
+        }
+        // Again while newer ones are begun: the last of them has what is to be synced.
+        while !self.is_newest_still()? {
+            let mut begun = Vec::new();
+            for (number, path) in list(&self.directory)? {
+                if number <= self.newest {
+                    continue;
+                }
+                match (self.open)(&path) {
+                    Ok(file) => begun.push(Held { number, path, file }),
+                    // All of it got into tables meanwhile, which the engine has synced.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let Some(newest) = begun.last() else {
+                return Err(io::Error::other("the newest journal is gone"));
+            };
+            self.newest = newest.number;
+            // The engine removes a journal when all of it is in tables.
+            self.held.retain(|held| held.path.exists());
+            self.held.extend(begun);
+        }
+        Ok(())
+    }
+
+    /// Whether the newest journal that is held is the one that the engine writes to. This takes no descriptor,
+    /// and is asked for every sync.
+    ///
+    /// The engine begins journals in the order of their numbers and removes them in that order, and the one that it
+    /// writes to is always there. So if the next one is not there, and then the newest of ours is, there
+    /// was no later one in between. That the next one is not there proves nothing by itself: it may have
+    /// come and gone.
+    pub(crate) fn is_newest_still(&self) -> io::Result<bool> {
+        let path = |number: u64| self.directory.join(format!("{number}.jnl"));
+        Ok(!path(self.newest + 1).try_exists()? && path(self.newest).try_exists()?)
+    }
+
+    /// What `follow` was once: it never got past a number that had come and gone.
+    fn follow_one_by_one(&mut self) -> io::Result<()> {
         loop {
             let number = self.newest + 1;
             let path = self.directory.join(format!("{number}.jnl"));
             match File::open(&path) {
                 Ok(file) => {
                     self.newest = number;
-                    // The engine removes a journal when all of it is in tables.
                     self.held.retain(|held| held.path.exists());
                     self.held.push(Held { number, path, file });
                 }
@@ -348,9 +462,80 @@ impl Journals {
     }
 }
 
+/// Whether an error says that the process, or the machine, has no free descriptor.
+#[must_use]
+pub fn is_want_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| code == Some(errno.raw_os_error()))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// A row with the key `commit` has the number of its commit as text.
+    struct Plain;
+
+    impl Marks for Plain {
+        fn commit_in(&self, key: &[u8], value: &[u8]) -> Option<u64> {
+            let text = std::str::from_utf8(value).ok()?;
+            text.parse().ok().filter(|_| key == b"commit")
+        }
+
+        fn latest_row(&self, _: &[u8]) -> u64 {
+            0
+        }
+    }
+
+    /// What the engine writes for three commits: rows that are set and removed in two keyspaces, and a keyspace that
+    /// is emptied.
+    fn journal_of_the_engine() -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let database = crate::Database::open(folder.path(), 1 << 20).unwrap();
+        let options = fjall::KeyspaceCreateOptions::default;
+        let rows = database.keyspace("rows", options).unwrap();
+        let others = database.keyspace("others", options).unwrap();
+        let mut batch = database.batch();
+        batch.insert(&rows, "key", "value");
+        batch.insert(&others, "commit", "1");
+        batch.commit().unwrap();
+        let mut batch = database.batch();
+        batch.remove(&rows, "key");
+        batch.insert(&rows, "long", "and so on ".repeat(50));
+        batch.insert(&others, "commit", "2");
+        batch.commit().unwrap();
+        rows.clear().unwrap();
+        let mut batch = database.batch();
+        batch.insert(&others, "commit", "3");
+        batch.commit().unwrap();
+        let mut bytes = read_data(&folder.path().join("0.jnl")).unwrap();
+        let zeros = bytes.iter().rev().take_while(|byte| **byte == 0);
+        bytes.truncate(bytes.len() - zeros.count());
+        bytes
+    }
+
+    #[test]
+    fn the_engine_writes_the_journal_that_is_read_here() {
+        let fixture = fixtures::bytes("fjall-journal-3.hex", journal_of_the_engine);
+        assert_eq!(read(&fixture, &Plain), (fixture.len(), Some(3)));
+        assert_eq!(
+            journal_of_the_engine(),
+            fixture,
+            "the engine writes another journal than `Scan` was made for: compare its format with that of `Scan`, and \
+             pin the version that was compared"
+        );
+        // No checksum covers the numbers of batches; every other byte is noticed.
+        for at in 0..fixture.len() {
+            let mut bytes = fixture.clone();
+            bytes[at] ^= 1;
+            let (whole, commit) = read(&bytes, &Plain);
+            assert!(whole < fixture.len() || commit == Some(3), "byte {at}");
+        }
+    }
 
     #[test]
     fn new_journals_are_held_and_old_ones_let_go() {
@@ -366,5 +551,62 @@ mod tests {
         journals.follow().unwrap();
         assert_eq!(journals.held.len(), 2);
         journals.verify().unwrap();
+    }
+
+    /// What is synced, by number.
+    fn synced(journals: &mut Journals) -> Vec<u64> {
+        journals.sync(|_| Ok(())).unwrap();
+        let held = journals.held.iter().map(|held| held.number);
+        held.collect()
+    }
+
+    #[test]
+    fn the_newest_journal_is_synced_although_those_between_have_come_and_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |number: u64| folder.path().join(format!("{number}.jnl"));
+        fs::write(path(4), "").unwrap();
+        let mut journals = Journals::hold(folder.path()).unwrap();
+        assert_eq!(synced(&mut journals), [4]);
+        for newest in [6, 7, 9, 14] {
+            fs::write(path(newest), "").unwrap();
+            for old in 4..newest {
+                let _ = fs::remove_file(path(old));
+            }
+            assert_eq!(synced(&mut journals), [newest]);
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_is_final_and_a_lack_of_descriptors_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("4.jnl"), "").unwrap();
+        let mut journals = Journals::hold(folder.path()).unwrap();
+        let broken = |_: &File| Err(io::Error::other("broken"));
+        assert!(matches!(journals.sync(broken), Err(SyncError::Failed(_))));
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            let error = io::Error::from_raw_os_error(errno.raw_os_error());
+            assert!(is_want_of_descriptors(&error), "{error}");
+            // Whatever it says, a sync that failed has failed.
+            let failed = journals.sync(|_| Err(io::Error::from_raw_os_error(errno.raw_os_error())));
+            assert!(matches!(failed, Err(SyncError::Failed(_))));
+        }
+        assert!(!is_want_of_descriptors(&io::Error::other("broken")));
+
+        // A newer journal cannot be opened: nothing is synced, and nothing has failed.
+        fs::write(folder.path().join("5.jnl"), "").unwrap();
+        journals.open = |_| Err(Errno::MFILE.into());
+        let synced = Cell::new(0);
+        let sync = |_: &File| {
+            synced.set(synced.get() + 1);
+            Ok(())
+        };
+        for _ in 0..2 {
+            let refused = journals.sync(sync);
+            assert!(matches!(refused, Err(SyncError::NoDescriptor(_))));
+        }
+        assert_eq!((synced.get(), journals.newest), (0, 4));
+        journals.open = |path| File::open(path);
+        journals.sync(sync).unwrap();
+        assert_eq!((synced.get(), journals.newest), (2, 5));
     }
 }

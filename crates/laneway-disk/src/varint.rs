@@ -43,7 +43,7 @@ pub fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
 /// The bytes end early, or are not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Where.
+    /// How many bytes could be read.
     pub at: usize,
 }
 

@@ -19,3 +19,9 @@ async fn messages_over_http_go_to_the_shared_bus_and_its_events_can_be_withdrawn
     let url = fresh(&needs::service!("kafka"));
     shared_bus::the_bus_is_served_over_http(&url).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_of_kafka_in_the_manual_are_those_that_are_served() {
+    let url = fresh(&needs::service!("kafka"));
+    shared_bus::all_metrics_are_served(&url);
+}

@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     testing::settled(&bus).await?;
     println!();
     for subscription in [&mailer, &archive] {
-        let figures = subscription.figures();
+        let figures = subscription.stats();
         println!(
             "{}: {} handled, {} failed",
             subscription.group(),

@@ -7,6 +7,14 @@ use smol_str::SmolStr;
 
 use crate::headers::Headers;
 
+/// The header by which a broker says that a record cannot be read, and why. Such a record goes to the
+/// dead letters, with what there is of it.
+pub(crate) const UNREADABLE: &str = "laneway-unreadable";
+
+/// The header with the first bytes, in base64, of the headers of a record that could not be read.
+#[cfg(feature = "nats")]
+pub(crate) const RAW_HEADERS: &str = "X-Raw-Headers";
+
 /// A record as it is published and stored.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Record {
@@ -29,6 +37,15 @@ impl Record {
             + self.payload.len()
             + self.headers.total_bytes()
             + self.key.as_ref().map_or(0, SmolStr::len)
+    }
+
+    /// Why it cannot be read, if its broker says so.
+    pub(crate) fn unreadable(&self) -> Option<String> {
+        if self.headers.is_empty() {
+            return None;
+        }
+        let reason = self.headers.get(UNREADABLE)?;
+        Some(String::from_utf8_lossy(reason).into_owned())
     }
 }
 

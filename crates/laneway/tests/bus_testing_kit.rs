@@ -57,7 +57,7 @@ async fn settled_waits_for_what_handlers_publish() {
         publish(&bus, "first", &format!("key-{key}")).await;
     }
     testing::settled(&bus).await.expect("settled");
-    assert_eq!(last.figures().handled, 20);
+    assert_eq!(last.stats().handled, 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,8 +133,8 @@ async fn failures(faults: Faults) -> Vec<(u64, u32)> {
     let mut succeeded = attempts.lock().expect("no panic").clone();
     succeeded.sort_unstable();
     let failed: u64 = succeeded.iter().map(|(_, at)| u64::from(at - 1)).sum();
-    let dead = orders.figures().dead_lettered;
-    assert_eq!(orders.figures().failed, failed + 5 * dead);
+    let dead = orders.stats().dead_lettered;
+    assert_eq!(orders.stats().failed, failed + 5 * dead);
     succeeded
 }
 

@@ -195,5 +195,5 @@ async fn a_released_key_takes_no_longer_than_its_events() {
         .await
         .expect("settled");
     assert_eq!(moments.all().len(), 12);
-    assert_eq!(orders.figures().failed, 1, "the one that parked it");
+    assert_eq!(orders.stats().failed, 1, "the one that parked it");
 }

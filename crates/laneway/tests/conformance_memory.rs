@@ -16,6 +16,10 @@ impl Fixture for Memory {
     async fn open(&self, builder: BusBuilder) -> Result<Bus, Error> {
         builder.open("memory:").await
     }
+
+    fn largest(&self) -> usize {
+        12 << 20
+    }
 }
 
 conformance::conformance!(Memory);

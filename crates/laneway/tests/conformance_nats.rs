@@ -22,7 +22,7 @@ impl Fixture for Nats {
         let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         // Events that are published twice on purpose must get there twice, and nobody waits long for
         // members that crashed.
-        let settings = format!("namespace=c{process}_{count}&duplicates_ms=0&lease_ms=500");
+        let settings = format!("namespace=c{process}_{count}&duplicates_ms=0&session_ms=500");
         Self(format!("{address}?{settings}"))
     }
 

@@ -5,8 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use laneway::{Bus, Envelope, Error, testing};
 use tokio::time::Instant;
+use waiting::wait_for;
 
 const HOUR: Duration = Duration::from_hours(1);
+
+/// For closing: disks may take their time.
+const LONG: Duration = Duration::from_mins(1);
 
 fn event(key: &str, number: u64) -> Envelope {
     let event = Envelope::builder(key, "Due").json(&number);
@@ -49,11 +53,7 @@ impl Seen {
     }
 
     async fn wait_for(&self, count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while self.all().len() < count {
-            assert!(Instant::now() < deadline, "they did not come");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        wait_for!(self.all().len() >= count, "{count} events came");
     }
 }
 
@@ -153,18 +153,23 @@ async fn on_disk_an_event_waits_while_nobody_runs() {
             .await
             .expect("kept");
     }
+    // Late enough to be taken back in time on any disk.
     let withdrawn = bus
-        .publish_after("orders", &event("a", 99), soon)
+        .publish_after("orders", &event("a", 99), HOUR)
         .await
         .expect("kept");
+    let id = withdrawn.id().to_owned();
     withdrawn.withdraw().await.expect("taken back");
-    bus.close(Duration::from_secs(5)).await.expect("closed");
+    bus.close(LONG).await.expect("closed");
 
     let bus = Bus::open(&url).await.expect("open");
     let seen = Seen::on(&bus).await;
     seen.wait_for(50).await;
-    testing::settled(&bus).await.expect("settled");
+    let settled = testing::settled_within(&bus, LONG).await;
+    settled.expect("settled");
     let numbers: Vec<u64> = seen.all().into_iter().map(|(_, number)| number).collect();
     assert_eq!(numbers, (0..50).collect::<Vec<_>>());
-    bus.close(Duration::from_secs(5)).await.expect("closed");
+    let withdrawn = bus.delayed(&id).expect("an id");
+    assert!(!withdrawn.is_pending().await.expect("known"));
+    bus.close(LONG).await.expect("closed");
 }

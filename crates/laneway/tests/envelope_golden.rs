@@ -75,7 +75,7 @@ fn a_full_envelope_of_jxt_core() {
         Some("4bf92f3577b34da6a3ce929d0e0e4736")
     );
     assert_eq!(envelope.correlation_id(), Some("checkout-77"));
-    assert_eq!(envelope.tenant_id(), Some("租户-7"));
+    assert_eq!(envelope.tenant_id(), Some("4207"));
     assert_eq!(
         envelope.payload().data(),
         r#"{"total_cents": 4999, "note": "2 < 3 & \"quoted\"", "rate": 1.50}"#
@@ -85,6 +85,14 @@ fn a_full_envelope_of_jxt_core() {
         &envelope,
         include_str!("golden/jxt_core_full_returned.json"),
     );
+}
+
+/// From 1.1.22 to 1.1.35 a tenant was text there.
+#[test]
+fn an_envelope_of_an_older_jxt_core() {
+    let older = Envelope::decode(include_str!("golden/jxt_core_1_1_22.json")).expect("valid");
+    assert_eq!(older.tenant_id(), Some("租户-7"));
+    assert_eq!(Envelope::decode(older.encode()), Ok(older));
 }
 
 #[test]

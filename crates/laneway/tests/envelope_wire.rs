@@ -127,6 +127,45 @@ fn unknown_fields_are_ignored_whatever_they_hold() {
 }
 
 #[test]
+fn a_tenant_is_a_text_or_a_whole_number_and_goes_out_as_a_number_where_it_is_one() {
+    for (value, tenant, written) in [
+        ("42", Some("42"), r#""tenant_id":42,"#),
+        (r#""42""#, Some("42"), r#""tenant_id":42,"#),
+        ("-7", Some("-7"), r#""tenant_id":-7,"#),
+        (
+            "9223372036854775807",
+            Some("9223372036854775807"),
+            "\"tenant_id\":9223372036854775807,",
+        ),
+        // What a Go program without `omitempty` writes for "none".
+        ("0", None, ""),
+        (r#""0""#, Some("0"), r#""tenant_id":"0","#),
+        (r#""007""#, Some("007"), r#""tenant_id":"007","#),
+        (r#""acme""#, Some("acme"), r#""tenant_id":"acme","#),
+        (
+            r#""9223372036854775808""#,
+            Some("9223372036854775808"),
+            r#""tenant_id":"9223372036854775808","#,
+        ),
+    ] {
+        let envelope = decode(with("tenant_id", value)).expect(value);
+        assert_eq!(envelope.tenant_id(), tenant, "{value}");
+        let encoded = String::from_utf8(envelope.encode().to_vec()).expect("text");
+        assert!(encoded.contains(written), "{value}: {encoded}");
+        assert_eq!(encoded.contains("tenant_id"), tenant.is_some(), "{value}");
+        assert_eq!(decode(encoded), Ok(envelope), "{value}");
+    }
+    for value in ["1.5", "1e3", "true", "[]", "{}", "9223372036854775808"] {
+        let (field, problem) = problem(&with("tenant_id", value));
+        assert_eq!(field, Field::TenantId, "{value}");
+        assert!(
+            matches!(problem, Problem::WrongType(_)),
+            "{value}: {problem}"
+        );
+    }
+}
+
+#[test]
 fn text_fields_follow_one_rule() {
     for name in [
         "event_id",
@@ -153,7 +192,8 @@ fn text_fields_follow_one_rule() {
             let error = decode(with(name, value)).expect_err(value);
             assert_eq!(error.to_string(), format!("{name} {expected}"));
         }
-        for value in ["1", "{}", "true", "[]"] {
+        let number = if name == "tenant_id" { "1.5" } else { "1" };
+        for value in [number, "{}", "true", "[]"] {
             let (field, problem) = problem(&with(name, value));
             assert_eq!(field.name(), name);
             assert!(matches!(problem, Problem::WrongType(_)), "{problem:?}");

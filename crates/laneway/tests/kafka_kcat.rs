@@ -10,7 +10,8 @@ use laneway::topic::Topic;
 use laneway::{Bus, Envelope, Outgoing};
 use serde_json::json;
 
-use kafka::{SOON, declare, event, eventually, fresh, open, settled};
+use kafka::{SOON, declare, event, fresh, open, settled};
+use waiting::wait_for;
 
 /// It has what it reads within milliseconds; a broker that is busy may take longer.
 const WITHIN: &str = "60";
@@ -215,10 +216,10 @@ async fn plain_messages_of_others_have_their_headers() {
     let arguments = ["-P", "-t", &news, "-k", "anything", "-H", "Region=north"];
     kcat(&program, &servers, &arguments, "rain\nsnow\n").await;
     settled(&bus, "news").await;
-    eventually("both are handled", async || {
-        seen.lock().expect("no panic").len() == 2
-    })
-    .await;
+    wait_for!(
+        { seen.lock().expect("no panic").len() == 2 },
+        "both are handled"
+    );
     let mut texts = Vec::new();
     for message in taken(&seen) {
         assert_eq!(message.headers().get_str("region"), Some("north"));

@@ -2,21 +2,28 @@
 
 mod kafka;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use laneway::retry::RetryPolicy;
 use laneway::topic::{Partitions, partition_of};
-use laneway::{Bus, Envelope, Failure};
+use laneway::{Bus, Envelope, Failure, State};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use tokio::runtime::Runtime;
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
+use kafka::logs::Log;
 use kafka::members::{
     KEYS, PARTITIONS, all_of, keep_the_order_while_they_come_and_go, noting, publish_round,
     share_evenly_as_they_come_and_go, until_shared,
 };
-use kafka::{SOON, Starts, declare, event, eventually, fresh, open, publish, settled};
+use kafka::{
+    SOON, Starts, client, declare, event, fresh, group_of, is_stable, members_of, open, publish,
+    settled,
+};
+use waiting::wait_for;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_share_evenly_as_they_come_and_go() {
@@ -33,8 +40,7 @@ async fn members_share_evenly_where_the_broker_decides() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_come_and_go_all_the_time_keep_the_order() {
     let address = fresh(&needs::service!("kafka"), "");
-    let length = Duration::from_millis(700);
-    let twice = keep_the_order_while_they_come_and_go(&address, 60, length).await;
+    let twice = keep_the_order_while_they_come_and_go(&address, 60, 30).await;
     assert_eq!(twice, 0, "nobody crashed");
 }
 
@@ -45,30 +51,36 @@ async fn what_runs_when_a_partition_is_wanted_finishes_first() {
     declare(&one, "orders", PARTITIONS).await;
     let starts = Starts::default();
     let finished = Arc::new(AtomicU64::new(0));
+    let gate = watch::Sender::new(false);
+    let mut assigned = Vec::new();
     for (member, bus) in [("one", &one), ("two", &two)] {
         let (seen, done) = (starts.clone(), finished.clone());
+        let gate = gate.subscribe();
         let subscribing = bus.subscribe_envelope("orders", move |event| {
             seen.note(member, &event);
-            let done = done.clone();
+            let (done, mut gate) = (done.clone(), gate.clone());
             async move {
-                // Far longer than it takes to agree on who has what.
-                sleep(Duration::from_secs(3)).await;
+                let _ = gate.wait_for(|is_open| *is_open).await;
                 done.fetch_add(1, Ordering::SeqCst);
                 Ok(())
             }
         });
-        subscribing.await.expect("subscribed");
+        assigned.push(subscribing.await.expect("subscribed").assigned());
         if member == "one" {
             publish_round(&one, 0).await;
-            eventually("all run", async || starts.len() == all_of(1)).await;
+            wait_for!(starts.len() == all_of(1), "all run");
         }
     }
+    // What runs has five seconds from when the first one is told: that is asked for here, and not of the group.
+    wait_for!(
+        assigned[0].borrow().len() < PARTITIONS as usize,
+        "the first is told what to let go"
+    );
+    gate.send_replace(true);
     settled(&one, "orders").await;
     assert_eq!(finished.load(Ordering::SeqCst), KEYS, "none was cancelled");
-    publish_round(&one, 1).await;
-    settled(&one, "orders").await;
-    assert_eq!(starts.shares().len(), 2, "both have some by then");
-    assert_eq!(starts.len(), all_of(2));
+    let rounds = until_shared(&one, &starts, 1, &["one", "two"]).await;
+    assert_eq!(starts.len(), all_of(rounds));
     starts.assert_in_order();
     one.close(SOON).await.expect("closed");
     two.close(SOON).await.expect("closed");
@@ -143,10 +155,7 @@ async fn what_was_done_behind_a_stuck_event_does_not_run_again_after_a_crash() {
     publish_all(&bus, others).await;
     let runs = Arc::new(AtomicU64::new(0));
     let runtime = counting_until_a_crash(&address, &runs, Bad::Stuck).await;
-    eventually("only the stuck one is left", async || {
-        left(&bus).await == [1]
-    })
-    .await;
+    wait_for!({ left(&bus).await == [1] }, "only the stuck one is left");
     runtime.shutdown_background();
     assert_eq!(runs.load(Ordering::SeqCst), BEHIND);
     counting(&bus, runs.clone(), Bad::Fine).await;
@@ -167,7 +176,8 @@ async fn a_partition_whose_position_is_full_is_read_no_further_and_the_others_go
     /// One in eight waits for its next attempt; the others are done around it.
     const FULL: usize = 30_000;
     const OTHERS: usize = 2_000;
-    let address = fresh(&needs::service!("kafka"), "&session_ms=2000");
+    // A member that is alive is not taken for dead; the one that crashes is waited for so long.
+    let address = fresh(&needs::service!("kafka"), "&session_ms=6000");
     let bus = open(&address).await;
     declare(&bus, "orders", 2).await;
     let good: Vec<_> = keys_in(0, "good").take(50).collect();
@@ -183,23 +193,25 @@ async fn a_partition_whose_position_is_full_is_read_no_further_and_the_others_go
 
     let runs = Arc::new(AtomicU64::new(0));
     let runtime = counting_until_a_crash(&address, &runs, Bad::Failing).await;
-    let at_rest = Mutex::new(Vec::new());
-    eventually("it comes to rest", async || {
-        let now = left(&bus).await;
-        let before = std::mem::replace(&mut *at_rest.lock().expect("no panic"), now.clone());
-        sleep(Duration::from_millis(500)).await;
-        now == before && now[1] == 0
-    })
-    .await;
-    let handled = runs.load(Ordering::SeqCst);
-    let total = (FULL + OTHERS) as u64;
+    // Bits take the least room: about 24,000 of them fit. Had it been read to its end, 26,250 would be done.
+    let is_full = async || runs.load(Ordering::SeqCst) >= (20_000 + OTHERS) as u64;
+    wait_for!(is_full().await, "the position is full");
+    // The others have all that comes after that, and with it whatever of the first one was on its way.
+    let more = keys_in(1, "good").skip(OTHERS).take(OTHERS);
+    publish_all(&bus, more.map(|key| event(&key, 0))).await;
+    let total = (FULL + 2 * OTHERS) as u64;
+    let handled = || runs.load(Ordering::SeqCst);
+    wait_for!(
+        { left(&bus).await == [total - handled(), 0] },
+        "what is handled is committed"
+    );
+    let handled = handled();
     assert_eq!(
         left(&bus).await,
         [total - handled, 0],
         "all of it is committed"
     );
-    // Bits take the least room: about 24,000 of them fit. Had it been read to its end, 26,250 would be done.
-    let done = handled - OTHERS as u64;
+    let done = handled - 2 * OTHERS as u64;
     assert!((20_000..22_000).contains(&done), "{done} are done");
     runtime.shutdown_background();
     counting(&bus, runs.clone(), Bad::Fine).await;
@@ -210,7 +222,8 @@ async fn a_partition_whose_position_is_full_is_read_no_further_and_the_others_go
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_with_a_name_gets_back_what_it_had() {
-    let address = fresh(&needs::service!("kafka"), "");
+    // It is back before its session is over, on any machine.
+    let address = fresh(&needs::service!("kafka"), "&session_ms=60000");
     let starts = Starts::default();
     let one = open(&format!("{address}&instance=one")).await;
     declare(&one, "orders", PARTITIONS).await;
@@ -239,4 +252,120 @@ async fn a_process_with_a_name_gets_back_what_it_had() {
     starts.assert_in_order();
     one.close(SOON).await.expect("closed");
     two.close(SOON).await.expect("closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_processes_with_one_name_only_the_last_goes_on() {
+    const SESSION: Duration = Duration::from_secs(6);
+    let settings = "&instance=one&session_ms=6000";
+    let address = fresh(&needs::service!("kafka"), settings);
+    let starts = Starts::default();
+    let first = open(&address).await;
+    declare(&first, "orders", 1).await;
+    let begun = noting(&first, "first", &starts).await;
+    publish(&first, "orders", &event("a", 0)).await;
+    settled(&first, "orders").await;
+
+    // It gets the partition at once, while the first may be sure of it: frozen, say, with a handler to start.
+    let taken = Instant::now();
+    let second = open(&address).await;
+    let after = noting(&second, "second", &starts).await;
+    wait_for!(
+        matches!(begun.state(), State::Failing(why) if why.contains("instance \"one\"")),
+        "the first says why it goes on no more"
+    );
+    publish(&second, "orders", &event("a", 1)).await;
+    settled(&second, "orders").await;
+    let last = starts.all().pop().expect("some");
+    assert_eq!((last.member, last.number), ("second", 1));
+    assert!(taken.elapsed() >= SESSION, "it waited for the first");
+    // Were the first to join again, the second would be thrown out, and so on. For a session and more, each event is
+    // handled by the second.
+    let mut number = 2;
+    while taken.elapsed() < 2 * SESSION + SESSION / 2 {
+        publish(&second, "orders", &event("a", number)).await;
+        settled(&second, "orders").await;
+        number += 1;
+    }
+    assert_eq!(after.state(), State::Running);
+    assert!(matches!(begun.state(), State::Failing(_)));
+    assert_eq!(starts.len(), starts.distinct());
+    starts.assert_in_order();
+    first.close(SOON).await.expect("closed");
+    second.close(SOON).await.expect("closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_processes_with_one_name_one_that_lets_go_is_not_waited_for() {
+    /// Longer than anything takes on a busy machine.
+    const SESSION: Duration = Duration::from_secs(50);
+    let settings = "&instance=one&session_ms=50000";
+    let address = fresh(&needs::service!("kafka"), settings);
+    let starts = Starts::default();
+    let first = open(&address).await;
+    declare(&first, "orders", 1).await;
+    noting(&first, "first", &starts).await;
+    publish(&first, "orders", &event("a", 0)).await;
+    settled(&first, "orders").await;
+    first.close(SOON).await.expect("closed");
+
+    let joined = Instant::now();
+    let second = open(&format!("{address}&linger_ms=0")).await;
+    noting(&second, "second", &starts).await;
+    publish(&second, "orders", &event("a", 1)).await;
+    settled(&second, "orders").await;
+    assert!(joined.elapsed() < SESSION, "{:?}", joined.elapsed());
+    assert_eq!(starts.len(), 2);
+    assert_eq!(starts.all().pop().expect("some").member, "second");
+    starts.assert_in_order();
+    second.close(SOON).await.expect("closed");
+}
+
+/// A member that was killed counts until its session is over. So does one that is not heard of any more while the group
+/// waits for it, for as long as it may be silent: here that is a client that joins and does nothing else. On one thread,
+/// whose log is read.
+#[tokio::test]
+async fn a_member_that_waits_for_one_that_was_killed_says_so() {
+    let servers = needs::service!("kafka");
+    let address = fresh(&servers, "");
+    let bus = open(&address).await;
+    declare(&bus, "orders", 2).await;
+    let name = group_of(&address, "orders");
+    let described = bus.describe("orders").await.expect("an answer");
+    assert!(described.is_some());
+    let dead: BaseConsumer = client(&servers)
+        .set("group.id", &name)
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set("session.timeout.ms", "60000")
+        .set("max.poll.interval.ms", "300000")
+        .create()
+        .expect("a client");
+    let topic = name.replace("default@", "");
+    dead.subscribe(&[&topic]).expect("it joins");
+    // The thread of the client joins. It is never polled, so it does not take what it is assigned, and cannot join again when the
+    // bus does: had a poll taken the assignment, it would join again by itself, and the group would not wait.
+    wait_for!(
+        members_of(&servers, &name) == 1 && is_stable(&servers, &name),
+        "it is a member"
+    );
+    let (log, _logging) = Log::begin();
+    let orders = bus.subscribe_envelope("orders", async |_| Ok(())).await;
+    let orders = orders.expect("subscribed");
+    let hint = "no partitions assigned yet: the group waits for members that do not answer";
+    wait_for!(
+        {
+            let told = log.with(&["WARN", &name, hint]);
+            assert!(told.len() <= 1, "once a minute: {told:?}");
+            told.len() == 1
+        },
+        "it says what it waits for"
+    );
+    let idle = log.with(&["INFO", "no partition of the topic is ours yet"]);
+    assert_eq!(idle.len(), 1, "{idle:?}");
+    publish(&bus, "orders", &event("a", 0)).await;
+    assert_eq!(orders.stats().handled, 0, "it has nothing yet");
+    // Leaves the group.
+    drop(dead);
+    wait_for!(orders.stats().handled == 1, "handled");
+    bus.close(SOON).await.expect("closed");
 }

@@ -16,9 +16,8 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 use tokio::time::sleep;
 
-use kafka::{
-    SOON, client, declare, event, eventually, fresh, make, open, publish, settled, unique,
-};
+use kafka::{SOON, client, declare, event, fresh, make, open, publish, settled, unique};
+use waiting::wait_for;
 
 /// The numbers of each key, in the order in which they were handled.
 #[derive(Clone, Default)]
@@ -122,7 +121,7 @@ async fn gaps_of_compaction_are_harmless() {
         });
         messages.count() as u64
     };
-    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(4);
     while count() > NUMBERS {
         assert!(tokio::time::Instant::now() < deadline, "never compacted");
         sleep(Duration::from_millis(200)).await;
@@ -199,7 +198,7 @@ async fn others_read_what_is_published() {
             config.set("auto.offset.reset", "earliest");
             let consumer: BaseConsumer = config.create().expect("a consumer");
             consumer.subscribe(&[&topic]).expect("subscribed");
-            let deadline = std::time::Instant::now() + SOON;
+            let deadline = std::time::Instant::now() + 4 * SOON;
             loop {
                 assert!(std::time::Instant::now() < deadline, "nothing came");
                 if let Some(Ok(message)) = consumer.poll(Duration::from_millis(100)) {
@@ -263,11 +262,13 @@ async fn clients_tell_how_they_are_doing() {
     let mut registry = Registry::default();
     bus.register_metrics(&mut registry);
     publish(&bus, "orders", &event("a", 1)).await;
-    eventually("the producer has told", async || {
-        let mut page = String::new();
-        encode(&mut page, &registry).expect("a page");
-        page.contains("bus_kafka_connected_brokers{client=\"producer\"} 1")
-    })
-    .await;
+    wait_for!(
+        {
+            let mut page = String::new();
+            encode(&mut page, &registry).expect("a page");
+            page.contains("laneway_bus_kafka_connected_brokers{client=\"producer\"} 1")
+        },
+        "the producer has told"
+    );
     bus.close(SOON).await.expect("closed");
 }

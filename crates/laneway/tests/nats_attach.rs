@@ -7,7 +7,9 @@ use laneway::topic::{Kind, Storage, Topic};
 use laneway::{BrokerError, Bus, Error, headers};
 use serde_json::json;
 
-use nats::{SOON, Starts, event, eventually, fresh, open, settled};
+use nats::logs::Log;
+use nats::{SOON, Starts, event, fresh, open, settled};
+use waiting::wait_for;
 
 /// What others use.
 async fn context(address: &str) -> jetstream::Context {
@@ -175,10 +177,58 @@ async fn a_stream_in_memory_is_a_plain_topic() {
     let sent = theirs.publish(topic.clone(), "theirs".into()).await;
     sent.expect("sent").await.expect("published");
     bus.publish(&topic, "ours").await.expect("published");
-    eventually("both are handled", async || {
-        seen.load(std::sync::atomic::Ordering::SeqCst) == 2
-    })
-    .await;
+    wait_for!(
+        { seen.load(std::sync::atomic::Ordering::SeqCst) == 2 },
+        "both are handled"
+    );
     bus.close(SOON).await.expect("closed");
     theirs.delete_stream(&topic).await.expect("deleted");
+}
+
+/// On one thread, whose log is read.
+#[tokio::test]
+async fn streams_of_others_that_a_topic_is_or_has_for_a_subject_are_told_of_once() {
+    let address = needs::service!("nats");
+    let theirs = context(&address).await;
+    let (foreign, taken) = (unique("told-foreign"), unique("told-taken"));
+    let make = async |name: &str, subject: &str| {
+        let config = stream::Config {
+            name: name.to_owned(),
+            subjects: vec![subject.to_owned()],
+            ..stream::Config::default()
+        };
+        theirs.create_stream(config).await.expect("created");
+    };
+    make(&foreign, &foreign).await;
+    let (log, _logging) = Log::begin();
+    let bus = open(&fresh(&address, "")).await;
+    // A topic that is a stream of others, because that was there first.
+    for _ in 0..3 {
+        let described = bus.describe(&foreign).await.expect("an answer");
+        assert!(described.is_some());
+    }
+    let told = log.with(&["WARN", &foreign, "the topic is a foreign stream"]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    // A topic of ours, which others make a stream for afterwards: a process that comes later says so.
+    let topic = Topic::domain(&taken).partitions(1).build();
+    let topic = topic.expect("a valid topic");
+    let address = fresh(&address, "");
+    let first = open(&address).await;
+    first.declare(&topic).await.expect("declared");
+    let clash = "a foreign stream has the name of the topic for a subject";
+    assert!(log.with(&[&taken, clash]).is_empty(), "there is none yet");
+    make(&taken, &taken).await;
+    let later = open(&address).await;
+    for _ in 0..3 {
+        let described = later.describe(&taken).await.expect("an answer");
+        assert!(described.is_some());
+    }
+    let told = log.with(&["WARN", &taken, clash]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    for name in [&foreign, &taken] {
+        theirs.delete_stream(name).await.expect("deleted");
+    }
+    for bus in [bus, first, later] {
+        bus.close(SOON).await.expect("closed");
+    }
 }

@@ -2,7 +2,6 @@
 
 mod nats;
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,19 +9,14 @@ use std::time::Duration;
 use laneway::Bus;
 use tokio::time::sleep;
 
+use nats::ports;
 use nats::server::NatsServer;
-use nats::{SOON, Starts, declare, event, eventually, fresh, publish, settled};
+use nats::{SOON, Starts, declare, event, fresh, publish, settled};
+use waiting::wait_for;
 
 /// Servers that know each other.
 fn cluster(program: &str) -> Vec<NatsServer> {
-    let free: Vec<_> = (0..3)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
-        .collect();
-    let ports: Vec<_> = free
-        .iter()
-        .map(|listener| listener.local_addr().expect("an address").port())
-        .collect();
-    drop(free);
+    let ports: [u16; 3] = ports::free();
     let routes: Vec<_> = ports
         .iter()
         .map(|port| format!("\"nats://127.0.0.1:{port}\""))
@@ -42,7 +36,8 @@ fn cluster(program: &str) -> Vec<NatsServer> {
 async fn open(servers: &[NatsServer]) -> Bus {
     let addresses: Vec<_> = servers.iter().map(NatsServer::address).collect();
     let address = fresh(&addresses.join(","), "&replicas=3");
-    Bus::open(&address).await.expect("the cluster can be used")
+    let bus = Bus::builder().deadline(Duration::from_mins(1));
+    bus.open(&address).await.expect("the cluster can be used")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,13 +73,10 @@ async fn any_server_may_be_killed() {
         .collect();
     for server in &mut servers {
         let before = starts.distinct();
-        eventually("it is at it", async || starts.distinct() > before + 100).await;
+        wait_for!(starts.distinct() > before + 100, "it is at it");
         server.kill();
         let before = starts.distinct();
-        eventually("the others go on", async || {
-            starts.distinct() > before + 100
-        })
-        .await;
+        wait_for!({ starts.distinct() > before + 100 }, "the others go on");
         server.resume();
     }
     over.store(true, Ordering::SeqCst);

@@ -12,7 +12,7 @@ fn of<'a>(findings: &'a [Finding], about: &str) -> &'a Finding {
 #[tokio::test]
 async fn a_server_is_examined_and_nothing_is_left_behind() {
     let server = needs::service!("nats");
-    let address = format!("{server}?namespace=doctor");
+    let address = format!("{server}?namespace=examined{}", std::process::id());
     let before = examine(&address, &Checkup::default()).await.unwrap();
     for about in ["version", "JetStream", "replicas", "clock"] {
         assert_eq!(of(&before, about).state, State::Fine, "{about}");
@@ -35,10 +35,43 @@ async fn a_server_is_examined_and_nothing_is_left_behind() {
 }
 
 #[tokio::test]
+async fn a_topic_that_others_have_a_stream_for_is_told() {
+    let server = needs::service!("nats");
+    let address = format!("{server}?namespace=clash{}", std::process::id());
+    let bus = Bus::open(&address).await.unwrap();
+    let early = format!("doctor{}.early", std::process::id());
+    let topic = Topic::domain(&early).partitions(1).build().unwrap();
+    bus.declare(&topic).await.unwrap();
+    let before = examine(&address, &Checkup::default()).await.unwrap();
+    assert!(
+        before
+            .iter()
+            .all(|finding| finding.about != "streams of others")
+    );
+    let context = async_nats::jetstream::new(async_nats::connect(&server).await.unwrap());
+    let name = format!("THEIRS{}", std::process::id());
+    let theirs = async_nats::jetstream::stream::Config {
+        name: name.clone(),
+        subjects: vec![early.replace("early", ">")],
+        ..Default::default()
+    };
+    context.create_stream(theirs).await.unwrap();
+    let after = examine(&address, &Checkup::default()).await.unwrap();
+    context.delete_stream(&name).await.unwrap();
+    bus.delete(&early).await.unwrap();
+    let clash = of(&after, "streams of others");
+    assert_eq!(clash.state, State::Doubtful);
+    assert!(
+        clash.what.contains(&early) && clash.what.contains(&name),
+        "{clash:?}"
+    );
+}
+
+#[tokio::test]
 async fn what_cannot_be_examined_is_told() {
     let _ = needs::service!("nats");
     let nobody = examine("nats://127.0.0.1:1", &Checkup::default()).await;
     assert!(matches!(nobody, Err(Error::Broker(_))), "{nobody:?}");
     let other = examine("memory:", &Checkup::default()).await;
-    assert!(matches!(other, Err(Error::Address { .. })), "{other:?}");
+    assert!(matches!(other, Err(Error::NoServer { .. })), "{other:?}");
 }

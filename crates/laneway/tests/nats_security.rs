@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use laneway::{Bus, NatsOptions};
+use laneway::{Bus, NatsOptions, Tls};
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
@@ -15,6 +15,9 @@ use nats::{SOON, declare, event, fresh};
 
 const PASSWORD: &str = "s3cret@:/?&";
 const ENCODED: &str = "s3cret%40%3A%2F%3F%26";
+
+/// Two seconds to say who one is are not enough on a busy machine.
+const PATIENT: &str = "timeout: 60";
 
 /// It can do its work there.
 async fn works(address: &str) {
@@ -48,7 +51,7 @@ fn fresh_with(address: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_user_and_password() {
     let server = NatsServer::start(&needs::service!("nats_bin"), |_| {
-        format!("authorization {{ user: us, password: {PASSWORD:?} }}")
+        format!("authorization {{ user: us, password: {PASSWORD:?}, {PATIENT} }}")
     });
     let host = server.address().replace("nats://", "");
     works(&format!("nats://us:{ENCODED}@{host}")).await;
@@ -65,7 +68,7 @@ async fn by_user_and_password() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_token() {
     let server = NatsServer::start(&needs::service!("nats_bin"), |_| {
-        format!("authorization {{ token: {PASSWORD:?} }}")
+        format!("authorization {{ token: {PASSWORD:?}, {PATIENT} }}")
     });
     let host = server.address().replace("nats://", "");
     works(&format!("nats://{ENCODED}@{host}")).await;
@@ -85,7 +88,7 @@ async fn by_nkey() {
     let (us, other) = (KeyPair::new_user(), KeyPair::new_user());
     let server = NatsServer::start(&needs::service!("nats_bin"), |_| {
         format!(
-            "authorization {{ users: [ {{ nkey: {} }} ] }}",
+            "authorization {{ users: [ {{ nkey: {} }} ], {PATIENT} }}",
             us.public_key()
         )
     });
@@ -205,7 +208,7 @@ async fn an_encrypted_connection_to_a_server_that_we_trust() {
     let (certificates, strangers) = (Certificates::new(), Certificates::new());
     let server = NatsServer::start(&needs::service!("nats_bin"), |server| {
         let (certificate, key) = certificates.issue(server, "127.0.0.1");
-        format!("tls {{ cert_file: {certificate:?}, key_file: {key:?} }}")
+        format!("tls {{ cert_file: {certificate:?}, key_file: {key:?}, {PATIENT} }}")
     });
     let ca = certificates.authority(&server, "ca.pem");
     works(&format!("{}?ca={ca}", server.address())).await;
@@ -224,7 +227,7 @@ async fn by_certificate() {
         let (certificate, key) = certificates.issue(server, "127.0.0.1");
         let ca = certificates.authority(server, "ca.pem");
         format!(
-            "tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {ca:?}, verify: true }}"
+            "tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {ca:?}, verify: true, {PATIENT} }}"
         )
     });
     let ca = server.path("ca.pem").display().to_string();
@@ -234,6 +237,12 @@ async fn by_certificate() {
         server.address()
     ))
     .await;
+    let tls = Tls::required()
+        .certificate_authority(&ca)
+        .client_certificate(&certificate, &key);
+    let options = NatsOptions::new([server.address().replace("nats://", "")]).tls(tls);
+    let bus = Bus::builder().open_nats(options).await.expect("opened");
+    bus.close(SOON).await.expect("closed");
     refused(&format!("{}?ca={ca}", server.address())).await;
 }
 

@@ -5,12 +5,16 @@
 //!
 //! # Layout
 //!
-//! - `child`: what the process does
-//! - `story`: what it writes down, and what must hold
-//! - [`kill`], [`power`]: the fault runs
+//! | module | what it is |
+//! |---|---|
+//! | `child` | what the process does |
+//! | `story` | what it writes down, and what must hold |
+//! | [`kill`], [`power`] | the fault runs |
+//! | [`life`] | everything in random order, in this process |
 
 pub mod child;
 pub mod kill;
+pub mod life;
 pub mod power;
 
 mod story;

@@ -6,14 +6,18 @@
 //!
 //! # Layout
 //!
-//! - `child`: what the process does
-//! - `stage`: where its lives take place
-//! - `mount`: file systems that can be broken
-//! - [`kill`], [`power`], [`disk`], [`recovery`]: the fault runs
+//! | module | what it is |
+//! |---|---|
+//! | `child` | what the process does |
+//! | `stage` | where its lives take place |
+//! | `mount` | file systems that can be broken |
+//! | [`kill`], [`power`], [`disk`], [`recovery`] | the fault runs |
+//! | [`life`] | everything in random order, against a model |
 
 pub mod child;
 pub mod disk;
 pub mod kill;
+pub mod life;
 pub mod power;
 pub mod recovery;
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
@@ -20,7 +20,11 @@ use crate::life::now;
 use crate::verdict::Verdict;
 
 /// A member that is there has its share by then.
-const SHARE_WITHIN: Duration = Duration::from_secs(30);
+const SHARE_WITHIN: Duration = Duration::from_mins(2);
+
+/// What a frozen member has is taken over after a lease, or later on a machine that is busy. How much later is counted.
+const TAKEN_WITHIN: Duration = Duration::from_mins(2);
+const GLANCE: Duration = Duration::from_millis(250);
 
 struct Step {
     after: Duration,
@@ -57,6 +61,19 @@ fn plan(dice: &mut impl Rng, steps: usize, lease: u64) -> Vec<Step> {
 
 /// Runs it.
 ///
+/// Waits until others have taken over what a frozen member had. If they do not, the verdict says so.
+fn wait_for_takeover(stage: &Stage, owner: u64, frozen: u64) {
+    let until = Instant::now() + TAKEN_WITHIN;
+    // A story in the middle of which something is being written cannot be read, and is read again.
+    let is_taken = || {
+        let story = stage.story();
+        story.is_ok_and(|story| story.taken_over(owner, frozen, now()).is_some())
+    };
+    while !is_taken() && Instant::now() < until {
+        thread::sleep(GLANCE);
+    }
+}
+
 /// # Errors
 ///
 /// If servers or processes cannot be handled as planned.
@@ -87,6 +104,7 @@ pub fn run<B: Broker>(run: &mut Run) -> Result<Verdict> {
         member.stop()?;
         let frozen = now();
         thread::sleep(step.frozen);
+        wait_for_takeover(&stage, member.owner(), frozen);
         // What it owned is over; what it says next is about what it gets back.
         while member.heard(OWNS).is_some() {}
         stage.history().crashed(member.owner());

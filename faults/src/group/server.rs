@@ -17,6 +17,7 @@ const FETCH_LIMIT: Duration = Duration::from_mins(10);
 const START_LIMIT: Duration = Duration::from_mins(2);
 
 /// How a server is run, and how it is known to answer.
+#[derive(Debug)]
 pub(crate) struct Plan {
     /// What people call it.
     pub(crate) name: String,
@@ -29,6 +30,7 @@ pub(crate) struct Plan {
 }
 
 /// One server. Dropped, it is killed.
+#[derive(Debug)]
 pub struct Server {
     plan: Plan,
     starts: usize,
@@ -36,14 +38,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts servers, and waits until all of them answer.
-    pub(crate) fn start_all(plans: Vec<Plan>) -> Result<Vec<Self>> {
-        let servers = plans.into_iter().map(|plan| Self {
+    /// One that is not started yet.
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self {
             plan,
             starts: 0,
             process: None,
-        });
-        let mut servers: Vec<_> = servers.collect();
+        }
+    }
+
+    /// Starts servers, and waits until all of them answer.
+    pub(crate) fn start_all(plans: Vec<Plan>) -> Result<Vec<Self>> {
+        let mut servers: Vec<_> = plans.into_iter().map(Self::new).collect();
         for server in &mut servers {
             server.spawn()?;
         }
@@ -169,14 +175,22 @@ pub(crate) fn program(service: &str, variable: &str) -> Result<PathBuf> {
 
 /// Ports that nobody has right now.
 pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    // All at once: a port that is given back may be given out again.
-    let mut listeners = Vec::new();
-    for _ in 0..N {
-        listeners.push(TcpListener::bind(("127.0.0.1", 0)).context("no free port")?);
-    }
     let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
+    for (port, free) in ports.iter_mut().zip(some_free_ports(N)?) {
+        *port = free;
     }
     Ok(ports)
+}
+
+/// So many ports that nobody has right now.
+pub(crate) fn some_free_ports(count: usize) -> Result<Vec<u16>> {
+    // All at once: a port that is given back may be given out again.
+    let mut listeners = Vec::new();
+    for _ in 0..count {
+        listeners.push(TcpListener::bind(("127.0.0.1", 0)).context("no free port")?);
+    }
+    let ports = listeners
+        .iter()
+        .map(|listener| Ok(listener.local_addr()?.port()));
+    ports.collect()
 }

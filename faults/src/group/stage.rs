@@ -15,9 +15,9 @@ use super::story::Story;
 use super::{Broker, Server};
 use crate::life::{Life, program};
 
-const READY_LIMIT: Duration = Duration::from_mins(1);
+const READY_LIMIT: Duration = Duration::from_mins(3);
 const DRAIN_LIMIT: Duration = Duration::from_mins(3);
-const LEAVE_LIMIT: Duration = Duration::from_mins(1);
+const LEAVE_LIMIT: Duration = Duration::from_mins(3);
 
 pub(super) struct Stage {
     url: String,
@@ -76,6 +76,11 @@ impl Stage {
         &self.history
     }
 
+    /// Where the history is.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// Lets a member leave.
     pub(super) fn leave(mut member: Life) -> Result<()> {
         member.dismiss();
@@ -99,6 +104,11 @@ impl Stage {
 
     /// All that happened. Everybody has ended.
     pub(super) fn tell(self) -> Result<Story> {
+        self.story()
+    }
+
+    /// All that happened so far.
+    pub(super) fn story(&self) -> Result<Story> {
         let file = File::open(&self.file)
             .with_context(|| format!("cannot read {}", self.file.display()))?;
         Ok(Story::new(history::read(BufReader::new(file))?))

@@ -16,6 +16,9 @@ use crate::verdict::Verdict;
 /// Handled by one owner, and by the next one again. In the verdict.
 pub(super) const RUN_AGAIN: &str = "run again by the next owner";
 
+/// What keys of plain messages begin with.
+pub(super) const PLAIN: &str = "plain-";
+
 type Key = Arc<str>;
 
 /// All that happened, in its order.
@@ -29,11 +32,30 @@ impl Story {
 
     /// Judges it: nothing acknowledged is lost, and order holds, whoever handles.
     pub(super) fn judge(&self) -> Verdict {
+        Self::judge_events(self.0.iter(), &Rules::at_least_once())
+    }
+
+    /// Judges the events as [`judge`](Self::judge) does, and of plain messages that none runs twice. If it ended before
+    /// everything was handled, what is left may be.
+    pub(super) fn judge_life(&self, is_drained: bool) -> Verdict {
+        let is_plain =
+            |record: &&Record| key_of(&record.event).is_some_and(|key| key.starts_with(PLAIN));
+        let mut rules = Rules::at_least_once();
+        if !is_drained {
+            rules = rules.undrained();
+        }
+        let events = self.0.iter().filter(|record| !is_plain(record));
+        let plain = self.0.iter().filter(is_plain).cloned();
+        let plain = Verdict::from(&Rules::at_most_once().check(plain));
+        Self::judge_events(events, &rules).and("plain", plain)
+    }
+
+    fn judge_events<'a>(records: impl Iterator<Item = &'a Record>, rules: &Rules) -> Verdict {
         let mut reader = Reader::default();
-        for record in &self.0 {
+        for record in records {
             reader.read(record);
         }
-        Verdict::from(&Rules::at_least_once().check(reader.records))
+        Verdict::from(&rules.check(reader.records))
             .renamed("crashes", "changes of owner, by key")
             .renamed("duplicates after a crash", RUN_AGAIN)
             .count("ended after the next owner began", reader.late)
@@ -109,6 +131,18 @@ impl Story {
             Event::Started(message, attempt) => Some((record, message, attempt)),
             _ => None,
         })
+    }
+}
+
+fn key_of(event: &Event) -> Option<&Key> {
+    match event {
+        Event::Submitted(message)
+        | Event::Acked(message)
+        | Event::Refused(message)
+        | Event::Settled(message)
+        | Event::Started(message, _)
+        | Event::Finished { message, .. } => Some(&message.key),
+        _ => None,
     }
 }
 
@@ -272,6 +306,20 @@ mod tests {
                     .finish(Outcome::Done);
             }
             assert_eq!(passes(&history), is_fine, "{stale}");
+        }
+    }
+
+    #[test]
+    fn plain_messages_may_be_lost_and_not_run_twice() {
+        for (runs, is_fine) in [(0, true), (1, true), (2, false)] {
+            let history = History::new();
+            history.submitted("plain-0", 1);
+            for owner in 0..runs {
+                let run = history.started("plain-0", 1, attempt(owner, owner));
+                run.finish(Outcome::Done);
+            }
+            let verdict = Story::new(history.records()).judge_life(true);
+            assert_eq!(verdict.passes(), is_fine, "{runs}");
         }
     }
 

@@ -9,12 +9,15 @@
 //!
 //! # Layout
 //!
-//! - [`cli`]: `cargo xtask services …`; [`table`] is what it shows, [`progress`] while it works
-//! - [`ensure`](mod@ensure), [`release`](mod@release): what to reuse, replace, start and stop
-//! - [`server`]: how each server is configured and started, on a [`site`]
-//! - [`install`]: how missing programs are fetched, without touching the system
-//! - [`probe`](mod@probe): health checks in each server's own protocol
-//! - [`ledger`], [`process`], [`ports`], [`deadline`], [`interrupt`], [`files`], [`place`]: the tools
+//! | module | what it is |
+//! |---|---|
+//! | [`cli`], [`table`], [`progress`] | `cargo xtask services …`, what it shows, and what while it works |
+//! | [`service`], [`shape`], [`outcome`] | which service, how many servers of it, and what came of asking for it |
+//! | [`mod@ensure`], [`mod@release`] | what to reuse, replace, start and stop |
+//! | [`server`], [`site`] | how each server is configured and started, and where |
+//! | [`install`] | how missing programs are fetched, without touching the system |
+//! | [`mod@probe`] | health checks in each server's own protocol |
+//! | [`ledger`], [`process`], [`ports`], [`deadline`], [`interrupt`], [`files`], [`place`] | the tools |
 
 mod cli;
 mod deadline;

@@ -166,7 +166,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo hello; exec sleep 600"]);
         let process = Process::spawn(&mut command, &log).unwrap();
-        let logged = Deadline::after(Duration::from_secs(10)).poll(|| {
+        let logged = Deadline::after(Duration::from_mins(1)).poll(|| {
             fs::read_to_string(&log)
                 .ok()
                 .filter(|text| text == "hello\n")
@@ -187,7 +187,7 @@ mod tests {
             "trap '' TERM; echo ready; while :; do sleep 0.1; done",
         ]);
         let process = Process::spawn(&mut command, &log).unwrap();
-        Deadline::after(Duration::from_secs(10))
+        Deadline::after(Duration::from_mins(1))
             .poll(|| {
                 fs::read_to_string(&log)
                     .ok()

@@ -87,7 +87,8 @@ impl Service {
             Self::Nats => Some("LANEWAY_TEST_NATS_BIN"),
             Self::Redis => Some("LANEWAY_TEST_REDIS_BIN"),
             Self::Nginx => Some("LANEWAY_TEST_NGINX_BIN"),
-            Self::Zookeeper | Self::Chromium | Self::Kcat => None,
+            Self::Zookeeper => Some("LANEWAY_TEST_ZOOKEEPER_BIN"),
+            Self::Chromium | Self::Kcat => None,
         }
     }
 }

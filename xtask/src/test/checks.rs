@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::deny;
-use super::selection::Checks;
+use super::selection::{BROKERS, Checks, Workspace};
 use super::summary::{Row, Summary};
+use super::{deny, features, layout};
 use crate::process::{self, Line};
 use crate::progress::{self, Step};
 use crate::workspace::{cargo, without_progress};
@@ -14,7 +14,10 @@ use crate::workspace::{cargo, without_progress};
 pub(super) const COMPILE_LIMIT: Duration = Duration::from_mins(30);
 
 /// Runs the checks that are wanted. Each of them runs, whatever the others say.
-pub(super) fn run(wanted: Checks, summary: &mut Summary) {
+pub(super) fn run(workspace: &Workspace, wanted: Checks, summary: &mut Summary) {
+    if wanted != Checks::None {
+        summary.add(layout::check(workspace));
+    }
     match wanted {
         Checks::None => {}
         Checks::Quick => {
@@ -23,7 +26,8 @@ pub(super) fn run(wanted: Checks, summary: &mut Summary) {
         }
         Checks::All => {
             summary.add(check("fmt", &mut fmt()));
-            summary.add(check("clippy", &mut clippy(&["--workspace"])));
+            summary.add(check("clippy", &mut clippy(&["--workspace", BROKERS])));
+            summary.add(features::check(workspace));
             summary.add(check("doc", &mut doc()));
             summary.add(deny::installed().map_or_else(
                 |row| *row,
@@ -51,7 +55,7 @@ fn clippy(packages: &[&str]) -> Command {
 fn doc() -> Command {
     let mut command = cargo();
     command
-        .args(["doc", "--no-deps", "--workspace"])
+        .args(["doc", "--no-deps", "--workspace", BROKERS])
         .env("RUSTDOCFLAGS", "-D warnings");
     command
 }

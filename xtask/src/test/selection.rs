@@ -3,8 +3,8 @@
 //! A test program uses the services that its name contains, between underscores:
 //! `redis_zookeeper_failover` uses Redis and `ZooKeeper`.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -12,8 +12,15 @@ use serde::Deserialize;
 use crate::services::Service;
 use crate::workspace;
 
+/// The server, whose brokers and cluster are features that are off by default.
+const SERVER: &str = "laneway-server";
+/// Turns them on, for tests and lints of all that there is.
+pub(super) const BROKERS: &str =
+    "--features=laneway-server/cluster,laneway-server/kafka,laneway-server/nats";
 /// Runs the checks only.
 const CHECKS: &str = "checks";
+/// Runs the test of TLS and SCRAM on Kafka only.
+const KAFKA_TLS: &str = "kafka-tls";
 /// Runs the tests on all services.
 const SERVICES: &str = "services";
 
@@ -30,6 +37,8 @@ struct Package {
     name: String,
     manifest_path: PathBuf,
     targets: Vec<Target>,
+    #[serde(default)]
+    features: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +63,8 @@ pub(super) struct Selection {
     /// Arguments that tell cargo which packages' doc tests to run. None: no doc tests.
     pub(super) doc_tests: Option<Vec<String>>,
     pub(super) services: BTreeSet<Service>,
+    /// TLS and SCRAM on Kafka, built with OpenSSL.
+    pub(super) kafka_tls: bool,
 }
 
 /// How much of the first stage is wanted.
@@ -88,6 +99,21 @@ impl Workspace {
         Some((&package.name, folder.to_owned()))
     }
 
+    /// The folders of all packages.
+    pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.packages
+            .iter()
+            .filter_map(|package| package.manifest_path.parent())
+    }
+
+    /// What users build, each with the names of its features.
+    pub(super) fn features(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &str>)> {
+        self.default_members().into_iter().map(|package| {
+            let features = package.features.keys().map(String::as_str);
+            (package.name.as_str(), features)
+        })
+    }
+
     /// Everything, or with `quick` what can be known within a minute or two.
     pub(super) fn everything(&self, quick: bool) -> Selection {
         if quick {
@@ -96,14 +122,15 @@ impl Workspace {
                 checks: Checks::Quick,
                 doc_tests: members.iter().any(|p| p.has_doc_tests()).then(Vec::new),
                 tests: Some(Vec::new()),
-                services: BTreeSet::new(),
+                ..Selection::default()
             };
         }
         Selection {
             checks: Checks::All,
-            tests: Some(vec!["--workspace".into()]),
-            doc_tests: Some(vec!["--workspace".into()]),
+            tests: Some(vec!["--workspace".into(), BROKERS.into()]),
+            doc_tests: Some(vec!["--workspace".into(), BROKERS.into()]),
             services: self.test_programs().flat_map(services_of).collect(),
+            kafka_tls: true,
         }
     }
 
@@ -112,6 +139,12 @@ impl Workspace {
         let mut selection = if name == CHECKS {
             Selection {
                 checks: if quick { Checks::Quick } else { Checks::All },
+                ..Selection::default()
+            }
+        } else if name == KAFKA_TLS {
+            Selection {
+                services: [Service::Kafka].into(),
+                kafka_tls: true,
                 ..Selection::default()
             }
         } else if name == SERVICES {
@@ -143,7 +176,7 @@ impl Workspace {
         }
         // The whole workspace, because then dependencies have the same features as in a full run
         // and are not compiled a second time.
-        let mut tests = vec!["--workspace".to_owned()];
+        let mut tests = vec!["--workspace".to_owned(), BROKERS.to_owned()];
         tests.extend(programs.iter().map(|program| format!("--test={program}")));
         Selection {
             tests: Some(tests),
@@ -164,7 +197,7 @@ impl Workspace {
     }
 
     fn names(&self) -> String {
-        let mut names: BTreeSet<String> = [CHECKS, SERVICES].map(String::from).into();
+        let mut names: BTreeSet<String> = [CHECKS, KAFKA_TLS, SERVICES].map(String::from).into();
         names.extend(self.packages.iter().map(|package| package.name.clone()));
         for program in self.test_programs() {
             names.insert(program.to_owned());
@@ -176,12 +209,16 @@ impl Workspace {
 
 impl Package {
     fn select(&self) -> Selection {
-        let arguments = vec![format!("--package={}", self.name)];
+        let mut arguments = vec![format!("--package={}", self.name)];
+        if self.name == SERVER {
+            arguments.push(BROKERS.to_owned());
+        }
         Selection {
             checks: Checks::None,
             doc_tests: self.has_doc_tests().then(|| arguments.clone()),
             tests: Some(arguments),
             services: self.test_programs().flat_map(services_of).collect(),
+            kafka_tls: false,
         }
     }
 
@@ -239,6 +276,7 @@ mod tests {
             selection.tests.unwrap(),
             [
                 "--workspace",
+                super::BROKERS,
                 "--test=nats_publish",
                 "--test=redis_nats_failover"
             ]

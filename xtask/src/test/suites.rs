@@ -20,7 +20,7 @@ use crate::services::{self, Outcome, Service};
 use crate::workspace::{cargo, without_progress};
 
 /// No single test program may take longer.
-const SUITE_LIMIT: Duration = Duration::from_mins(10);
+const SUITE_LIMIT: Duration = Duration::from_mins(20);
 
 /// A test program that was built.
 #[derive(Debug)]
@@ -76,10 +76,15 @@ struct Profile {
     test: bool,
 }
 
-/// Builds the chosen tests. Without success there is a row that says so, and nothing to run.
-pub(super) fn build(workspace: &Workspace, chosen: &[String]) -> Result<Vec<Suite>, Box<Row>> {
-    const NAME: &str = "build of the tests";
-    let step = Step::start(NAME);
+/// Builds the chosen tests, with variables for their build scripts. Without success there is a row of that name that
+/// says so, and nothing to run.
+pub(super) fn build(
+    workspace: &Workspace,
+    name: &str,
+    chosen: &[String],
+    variables: &[(&str, &str)],
+) -> Result<Vec<Suite>, Box<Row>> {
+    let step = Step::start(name);
     let mut suites = Vec::new();
     let mut printed = Vec::new();
     let mut command = cargo();
@@ -89,7 +94,8 @@ pub(super) fn build(workspace: &Workspace, chosen: &[String]) -> Result<Vec<Suit
             "--no-run",
             "--message-format=json-render-diagnostics",
         ])
-        .args(chosen);
+        .args(chosen)
+        .envs(variables.iter().copied());
     let end = process::run(&mut command, COMPILE_LIMIT, |line| match line {
         Line::Out(json) => suites.extend(
             serde_json::from_str(&json)
@@ -111,14 +117,14 @@ pub(super) fn build(workspace: &Workspace, chosen: &[String]) -> Result<Vec<Suit
             let took = step.failed(&end.to_string());
             progress::print(&without_progress(printed));
             Err(Box::new(Row::check(
-                NAME,
+                name,
                 Err("does not compile".into()),
                 took,
             )))
         }
         Err(error) => {
             let took = step.failed("");
-            Err(Box::new(Row::check(NAME, Err(format!("{error:#}")), took)))
+            Err(Box::new(Row::check(name, Err(format!("{error:#}")), took)))
         }
     }
 }
@@ -142,6 +148,12 @@ fn suite(workspace: &Workspace, message: Message) -> Option<Suite> {
 }
 
 impl Suite {
+    /// The same, told apart from the one that was built with other features.
+    pub(super) fn labelled(mut self, label: &str) -> Self {
+        self.name = format!("{} ({label})", self.name);
+        self
+    }
+
     pub(super) fn run(&self, environment: &Environment) -> Row {
         let mut command = Command::new(&self.program);
         // As cargo would start it.

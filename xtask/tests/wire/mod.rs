@@ -5,7 +5,7 @@ use std::io::{BufReader, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Connects to the first server that `address` names: `host:port`, as a URL or alone, one or many.
 pub(crate) fn connect(address: &str) -> BufReader<TcpStream> {

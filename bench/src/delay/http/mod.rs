@@ -2,9 +2,15 @@
 //!
 //! - `server`: starts it, and talks to it
 //! - `receiver`: takes callbacks and notes how late they are
+//! - `large`: what large messages cost in memory
 
+mod large;
 mod receiver;
 mod server;
+
+pub(super) use self::large::large;
+pub(super) use self::receiver::serve_and_note;
+pub(crate) use self::server::{Connection, header, read};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -89,9 +95,62 @@ pub(super) async fn beside_a_stuck_host(steady: Steady) -> Result<Sample> {
     late(steady, &receiver, &hosts).await
 }
 
+/// How late callbacks to ten hosts are while a hundred others, each with as many messages as two of them can
+/// have at once, take them and never answer.
+pub(super) async fn beside_hanging_hosts(steady: Steady, hanging: usize) -> Result<Sample> {
+    let receiver = Receiver::start(10).await?;
+    let server = Server::start().await?;
+    let mut connection = server.connect().await?;
+    for _ in 0..hanging {
+        let host = stuck_host().await?;
+        let target = format!(r#"{{"callback":{{"url":"http://{host}/"}}}}"#);
+        let messages = (0..128).map(|_| message(r#""delay":0"#, &target));
+        connection
+            .post("/v1/messages:batch", &batch(messages))
+            .await?;
+    }
+    late_at(steady, &receiver, receiver.hosts(), &server).await
+}
+
+/// How fast callbacks to so many hosts are made that are all due at one moment.
+pub(super) async fn distinct_hosts(count: u64) -> Result<Sample> {
+    let receiver = Receiver::start_everywhere().await?;
+    let port = receiver.hosts()[0].port();
+    let server = Server::start().await?;
+    let mut connection = server.connect().await?;
+    let due = now_micros() / 1_000 + 3_000 + count / 10;
+    let when = format!(r#""deliver_at":{due}"#);
+    for first in (0..count).step_by(usize::try_from(BATCH)?) {
+        let messages = (first..(first + BATCH).min(count)).map(|number| {
+            let (a, b, c) = (number / 62_500 + 1, number / 250 % 250, number % 250 + 1);
+            let target = format!(r#"{{"callback":{{"url":"http://127.{a}.{b}.{c}:{port}/"}}}}"#);
+            message(&when, &target)
+        });
+        connection
+            .post("/v1/messages:batch", &batch(messages))
+            .await?;
+    }
+    ensure!(now_micros() / 1_000 < due, "they were taken too slowly");
+    let late = receiver.wait_for(count, 2 * PATIENCE).await;
+    let last = late.last().copied().unwrap_or_default();
+    let last = Duration::from_micros(u64::try_from(last).unwrap_or(0));
+    Ok(Sample::rate(late.len(), last)
+        .count(EARLY, late.iter().filter(|late| **late < 0).count() as u64)
+        .count(LOST, count.saturating_sub(late.len() as u64)))
+}
+
 /// Has callbacks be due at these hosts in turn; waits for those that the receiver gets.
 async fn late(steady: Steady, receiver: &Receiver, hosts: &[SocketAddr]) -> Result<Sample> {
     let server = Server::start().await?;
+    late_at(steady, receiver, hosts, &server).await
+}
+
+async fn late_at(
+    steady: Steady,
+    receiver: &Receiver,
+    hosts: &[SocketAddr],
+    server: &Server,
+) -> Result<Sample> {
     let count = steady.count();
     let targets: Vec<String> = hosts
         .iter()

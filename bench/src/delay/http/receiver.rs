@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
+use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::server::{header, read};
+use super::server::{header, read, read_all};
 use crate::delay::rig::now_micros;
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
 /// In microseconds; below zero is early.
 type Late = Arc<Mutex<Vec<i64>>>;
@@ -38,6 +41,20 @@ impl Receiver {
             });
         }
         Ok(receiver)
+    }
+
+    /// Takes callbacks as all hosts of 127.0.0.0/8, on one port.
+    pub(super) async fn start_everywhere() -> Result<Self> {
+        let late = Late::default();
+        let listener = TcpListener::bind("0.0.0.0:0").await?;
+        let hosts = vec![listener.local_addr()?];
+        let noted = Arc::clone(&late);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&noted)));
+            }
+        });
+        Ok(Self { hosts, late })
     }
 
     pub(super) fn hosts(&self) -> &[SocketAddr] {
@@ -73,6 +90,24 @@ pub(super) async fn stuck_host() -> Result<SocketAddr> {
     Ok(address)
 }
 
+/// Takes callbacks, hands their bodies on, and answers after as long as it is told. Ends when the caller hangs up.
+pub(in crate::delay) async fn serve_and_note(
+    mut stream: TcpStream,
+    note: impl Fn(&Bytes) -> Duration,
+) {
+    let _ = stream.set_nodelay(true);
+    let mut buffer = Vec::with_capacity(4096);
+    while let Ok((_, body)) = read_all(&mut stream, &mut buffer).await {
+        let pause = note(&body.into());
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+        if stream.write_all(ANSWER).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// Ends when the caller hangs up.
 async fn serve(mut stream: TcpStream, late: Late) {
     let _ = stream.set_nodelay(true);
@@ -83,8 +118,7 @@ async fn serve(mut stream: TcpStream, late: Late) {
         late.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(now - due.unwrap_or_default() * 1_000);
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-        if stream.write_all(answer).await.is_err() {
+        if stream.write_all(ANSWER).await.is_err() {
             return;
         }
     }

@@ -1,11 +1,13 @@
 //! The server in a process of its own, as it is shipped.
 
 use std::env;
+use std::ffi::OsStr;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -18,7 +20,7 @@ use crate::bus::place;
 /// A running `laneway serve`. It is killed when this is dropped.
 pub(super) struct Server {
     address: SocketAddr,
-    _child: Child,
+    child: Child,
     _folder: TempDir,
 }
 
@@ -39,6 +41,8 @@ impl Server {
                 "127.0.0.1:0",
                 "--log-level",
                 "warn",
+                "--bus",
+                "file:bus",
                 "--data-dir",
             ])
             .arg(folder.path().join("data"))
@@ -58,63 +62,135 @@ impl Server {
             .and_then(|(_, address)| address.parse().ok());
         Ok(Self {
             address: address.with_context(|| format!("no address in {first:?}"))?,
-            _child: child,
+            child,
             _folder: folder,
         })
     }
 
+    /// Forgets how much memory the process had at most.
+    pub(super) fn forget_peak(&self) -> Result<()> {
+        let file = format!("/proc/{}/clear_refs", self.pid()?);
+        fs::write(&file, "5").with_context(|| format!("cannot write to {file}"))
+    }
+
+    /// How much memory the process had at most since then, in bytes.
+    pub(super) fn peak(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|text| text.trim().strip_suffix(" kB"));
+        let kib: u64 = peak.context("no peak")?.trim().parse()?;
+        Ok(kib * 1024)
+    }
+
+    fn pid(&self) -> Result<u32> {
+        self.child.id().context("the server has ended")
+    }
+
     pub(super) async fn connect(&self) -> Result<Connection> {
-        let stream = TcpStream::connect(self.address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Connection {
-            stream,
-            buffer: Vec::with_capacity(4096),
-        })
+        Connection::to(self.address).await
     }
 }
 
-/// The program, beside this one. Building it again when nothing has changed takes no time.
+/// The program, beside this one and with the same profile. Building it again when nothing has changed takes no time.
 async fn built() -> Result<PathBuf> {
+    let this = env::current_exe().context("cannot find this program")?;
+    let folder = this.parent().and_then(Path::file_name);
+    let profile = match folder.and_then(OsStr::to_str) {
+        Some("debug") => "dev",
+        Some(profile) => profile,
+        None => bail!("{} is not in a folder of cargo", this.display()),
+    };
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .args(["build", "--quiet", "--release", "-p", "laneway-server"])
+        .args(["build", "--quiet", "--profile", profile])
+        .args(["-p", "laneway-server"])
         .status()
         .await
         .context("cannot run cargo")?;
     ensure!(status.success(), "the server cannot be built");
-    let this = env::current_exe().context("cannot find this program")?;
     Ok(this.with_file_name("laneway"))
 }
 
 /// A connection that is used again and again.
-pub(super) struct Connection {
+pub(crate) struct Connection {
+    host: SocketAddr,
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Connection {
-    /// Sends a request and waits for its answer, which has to be 202.
-    pub(super) async fn post(&mut self, path: &str, body: &str) -> Result<()> {
-        let length = body.len();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n\r\n"
+    pub(crate) async fn to(host: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(host).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            host,
+            stream,
+            buffer: Vec::with_capacity(4096),
+        })
+    }
+
+    /// Sends a request, which has to be answered with 202; answers the body of the answer.
+    pub(crate) async fn answer(&mut self, method: &str, path: &str, body: &str) -> Result<String> {
+        let (head, body) = self.exchange(method, path, body).await?;
+        let body = String::from_utf8_lossy(&body).into_owned();
+        ensure!(
+            head.starts_with("HTTP/1.1 202 "),
+            "the server answered {head}{body}"
         );
-        let request = [head.as_bytes(), body.as_bytes()].concat();
-        self.stream.write_all(&request).await?;
-        let answer = timeout(PATIENCE, read(&mut self.stream, &mut self.buffer)).await;
-        let head = answer.context("no answer")??;
+        Ok(body)
+    }
+
+    /// Sends a request and waits for its answer, which has to be 202.
+    pub(crate) async fn post(&mut self, path: &str, body: &str) -> Result<()> {
+        let head = self.ask("POST", path, body).await?;
         ensure!(
             head.starts_with("HTTP/1.1 202 "),
             "the server answered {head}"
         );
         Ok(())
     }
+
+    /// Asks for something; answers the body of the answer.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<String> {
+        let (_, body) = self.exchange("GET", path, "").await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Sends a request; answers the head of the answer.
+    pub(super) async fn ask(&mut self, method: &str, path: &str, body: &str) -> Result<String> {
+        let (head, _) = self.exchange(method, path, body).await?;
+        Ok(head)
+    }
+
+    async fn exchange(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<(String, Vec<u8>)> {
+        let (host, length) = (self.host, body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n"
+        );
+        let request = [head.as_bytes(), body.as_bytes()].concat();
+        self.stream.write_all(&request).await?;
+        let answer = timeout(PATIENCE, read_all(&mut self.stream, &mut self.buffer)).await;
+        answer.context("no answer")?
+    }
 }
 
 /// Reads the head of a request or an answer. The body is read and dropped.
-pub(super) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<String> {
+pub(crate) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<String> {
+    let (head, _) = read_all(stream, buffer).await?;
+    Ok(head)
+}
+
+pub(super) async fn read_all(
+    stream: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+) -> Result<(String, Vec<u8>)> {
     let end = loop {
         if let Some(at) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
             break at + 4;
@@ -133,11 +209,11 @@ pub(super) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result
             "the connection was closed"
         );
     }
-    buffer.drain(..end + length);
-    Ok(head)
+    let body = buffer.drain(..end + length).skip(end).collect();
+    Ok((head, body))
 }
 
-pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut headers = head.lines().filter_map(|line| line.split_once(": "));
     let found = headers.find(|(header, _)| header.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value)

@@ -1,4 +1,4 @@
-//! The circuit of one host, pure: it takes the time as an argument.
+//! One circuit, pure: it takes the time as an argument.
 //!
 //! ```text
 //!            n failures in a row                 the wait is over
@@ -61,29 +61,33 @@ impl Breaker {
         }
     }
 
-    /// How long it would have to wait who asked now. Changes nothing.
+    /// How long a caller has to wait now; `None` if it may go. Changes nothing.
     pub(super) fn wait(&self, now: Instant, policy: &Policy) -> Option<Duration> {
         match self.state {
             State::Closed { .. } => None,
             State::Open { until, .. } => {
                 Some(until.duration_since(now)).filter(|wait| !wait.is_zero())
             }
-            // The probe is on its way. Its answer takes a time that nobody knows.
+            // The probe is on its way, and how long its answer takes is not known.
             State::Probing { .. } => Some(policy.first_wait),
         }
     }
 
-    /// The host answered, late or not: it is there.
-    pub(super) fn succeeded(&mut self) {
+    /// It works, late or not. Answers whether it was open.
+    pub(super) fn succeeded(&mut self) -> bool {
+        let was_open = !matches!(self.state, State::Closed { .. });
         self.state = State::default();
+        was_open
     }
 
-    pub(super) fn failed(&mut self, now: Instant, policy: &Policy) {
+    /// Answers whether it opened just now, and for how long.
+    pub(super) fn failed(&mut self, now: Instant, policy: &Policy) -> Option<Duration> {
         match &mut self.state {
             State::Closed { failures } => {
                 *failures += 1;
                 if *failures >= policy.failures_to_open {
                     self.open(now, policy.first_wait);
+                    return Some(policy.first_wait);
                 }
             }
             State::Probing { wait } => {
@@ -93,6 +97,7 @@ impl Breaker {
             // One that was sent before the circuit opened. It says nothing new.
             State::Open { .. } => {}
         }
+        None
     }
 
     /// A probe that ended without a result. The next one may try.
@@ -107,8 +112,13 @@ impl Breaker {
         matches!(self.state, State::Closed { failures: 0 })
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed { .. })
+    /// Whether nothing is let through now. One whose wait is over lets a probe through.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        match self.state {
+            State::Closed { .. } => false,
+            State::Open { until, .. } => now < until,
+            State::Probing { .. } => true,
+        }
     }
 
     fn open(&mut self, now: Instant, wait: Duration) {
@@ -173,6 +183,16 @@ mod tests {
         breaker.succeeded();
         assert_eq!(breaker.admit(later, &POLICY), Admission::Go);
         assert!(breaker.is_pristine());
+    }
+
+    #[test]
+    fn it_counts_as_open_until_its_wait_is_over() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        assert!(breaker.is_open(now) && !breaker.is_open(now + secs(5)));
+        assert_eq!(breaker.admit(now + secs(5), &POLICY), Admission::Probe);
+        assert!(breaker.is_open(now + secs(5)), "but for the probe");
+        assert!(breaker.succeeded() && !breaker.succeeded());
     }
 
     #[test]

@@ -6,35 +6,80 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
-use reqwest::redirect;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use http_body_util::Full;
+use hyper_util::client::legacy;
 use tokio::time::timeout;
 
-use super::answer;
+use super::body::Body;
+use super::connection::{Connector, Http};
+use super::error::{CallError, HostHealth};
 use super::guard::{Checked, Destination, Guard, Refused, Resolve, System};
 use super::headers::check_header;
-use super::hosts::{Hosts, Limits};
-use super::signature::{self, Secret};
-use super::trouble::Trouble;
+use super::hosts::HostCircuits;
+use super::keep_alive::KeepAlive;
+use super::limits::Limits;
+use super::response;
+use super::signature::{self, Secrets};
+
 use crate::{Method, Timestamp};
+
+const USER_AGENT: &str = concat!("laneway/", env!("CARGO_PKG_VERSION"));
 
 /// How long the rest of an answer may take once its head is there.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection is kept for the next call to the same host.
-const IDLE: Duration = Duration::from_secs(30);
 
-/// Calls receivers. Cheap to clone; all clones share connections, slots and circuits.
+/// Calls receivers. Cheap to clone; all clones share connections and circuits.
+///
+/// It is what [`Sinks`](crate::Sinks) need for callbacks, and can be called by itself:
+///
+/// ```
+/// use std::sync::Arc;
+/// use laneway_delay::callback::{Call, Client, Guard, Limits};
+/// use laneway_delay::{Delays, Method, Options, Sinks, Timestamp};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Public addresses, and nothing else.
+/// let guard = Guard::new("".parse()?);
+/// let client = Client::new(guard, Limits::default(), Vec::new())?;
+/// let call = Call {
+///     id: "reminder-17",
+///     topic: "reminders",
+///     due: Timestamp::from_millis(1_700_000_000_000),
+///     attempt: 1,
+///     url: "http://127.0.0.1/hook",
+///     method: Method::Post,
+///     headers: &[],
+///     content_type: "application/json",
+///     body: r#"{"cart":17}"#.into(),
+///     timeout: None,
+/// };
+/// let refused = client.call(&call).await.unwrap_err();
+/// println!("{refused}");
+///
+/// let sinks = Sinks { callbacks: Some(Arc::new(client)), ..Sinks::default() };
+/// let delays = Delays::in_memory(sinks, Options::default())?;
+/// # drop(delays);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<Inner>,
+    pub(super) body: Body,
 }
 
 struct Inner {
-    http: reqwest::Client,
+    /// Keeps connections for the next call.
+    http: Http,
+    /// Does not.
+    http_once: Http,
+    keep_alive: KeepAlive,
     guard: Guard,
-    hosts: Hosts,
+    hosts: HostCircuits,
     limits: Limits,
-    secrets: Vec<Secret>,
+    secrets: Secrets,
 }
 
 impl fmt::Debug for Inner {
@@ -46,7 +91,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// What is called, and what is said.
+/// One request to a receiver.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// The id of the message: the same for every attempt, so that a receiver knows repetitions.
@@ -57,11 +102,11 @@ pub struct Call<'a> {
     pub due: Timestamp,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// Where to.
+    /// The URL of the receiver. The guard checks it.
     pub url: &'a str,
-    /// How.
+    /// The method of the request.
     pub method: Method,
-    /// What the sender wants to have said beside.
+    /// Headers that the sender adds.
     pub headers: &'a [(String, String)],
     /// What the body is, unless a header says it.
     pub content_type: &'a str,
@@ -87,9 +132,6 @@ pub enum BuildError {
     /// TLS cannot be set up.
     #[error("cannot set up TLS for callbacks: {0}")]
     Tls(#[from] rustls::Error),
-    /// The HTTP client cannot be set up.
-    #[error("cannot set up the HTTP client for callbacks: {0}")]
-    Http(#[from] reqwest::Error),
 }
 
 impl Client {
@@ -98,7 +140,11 @@ impl Client {
     /// # Errors
     ///
     /// Fails if TLS cannot be set up.
-    pub fn new(guard: Guard, limits: Limits, secrets: Vec<Secret>) -> Result<Self, BuildError> {
+    pub fn new(
+        guard: Guard,
+        limits: Limits,
+        secrets: impl Into<Secrets>,
+    ) -> Result<Self, BuildError> {
         Self::with_resolver(guard, limits, secrets, System::default())
     }
 
@@ -110,35 +156,30 @@ impl Client {
     pub fn with_resolver(
         guard: Guard,
         limits: Limits,
-        secrets: Vec<Secret>,
+        secrets: impl Into<Secrets>,
         resolver: impl Resolve,
     ) -> Result<Self, BuildError> {
-        let resolver = Arc::new(Checked {
-            guard: guard.clone(),
-            resolver: Arc::new(resolver),
-        });
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls()?)
-            .dns_resolver(resolver)
-            // Both would lead around the guard.
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .referer(false)
-            // The schedule of the message decides about retries.
-            .retry(reqwest::retry::never())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(limits.per_host)
-            .user_agent(concat!("laneway/", env!("CARGO_PKG_VERSION")))
-            .build()?;
+        let resolver = Checked::new(guard.clone(), resolver);
+        // No connection is a known outcome: it has to be told from an answer that does not come.
+        let connector = Connector::new(resolver, tls()?, limits.timeout / 2);
         Ok(Self {
             inner: Arc::new(Inner {
-                http,
+                http: connector.clone().client(limits.idle),
+                http_once: connector.client(0),
+                keep_alive: KeepAlive::new(limits.idle),
                 guard,
-                hosts: Hosts::new(limits),
+                hosts: HostCircuits::new(limits),
                 limits,
-                secrets,
+                secrets: secrets.into(),
             }),
+            body: Body::default(),
         })
+    }
+
+    /// The same client, with this as the body of what it [delivers](crate::Deliver).
+    #[must_use]
+    pub fn with_body(self, body: Body) -> Self {
+        Self { body, ..self }
     }
 
     /// The guard that this client asks, to check a URL before a message is taken.
@@ -153,7 +194,7 @@ impl Client {
         &self.inner.limits
     }
 
-    /// How many hosts nothing is sent to at the moment, because they failed too often.
+    /// How many hosts, or topics at hosts, nothing is sent to at the moment, because that failed too often.
     #[must_use]
     pub fn open_circuits(&self) -> usize {
         self.inner.hosts.open_circuits()
@@ -163,53 +204,72 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Says why the message was not delivered; [`Trouble::next`] says what follows.
-    pub async fn call(&self, call: &Call<'_>) -> Result<Delivered, Trouble> {
+    /// Says why the message was not delivered; [`CallError::failure`] says what follows.
+    pub async fn call(&self, call: &Call<'_>) -> Result<Delivered, CallError> {
         let destination = self.inner.guard.check(call.url)?;
-        let host = destination.host_and_port();
-        let entered = self.inner.hosts.enter(&host).await;
-        let pass = entered.map_err(|trouble| self.inner.give_up_if_late(call, trouble))?;
-        let result = self.inner.send(call, destination).await;
-        pass.finish(!result.as_ref().is_err_and(Trouble::is_of_the_host));
+        let host = destination.host_and_port().into_owned();
+        let permitted = self.inner.hosts.permit(&host, call.topic);
+        let permit = permitted.map_err(|error| self.inner.give_up_if_late(call, error))?;
+        let kept = self.inner.keep_alive.enter(&host);
+        let http = if kept.is_some() {
+            &self.inner.http
+        } else {
+            &self.inner.http_once
+        };
+        let result = self.inner.send(http, call, destination, &host).await;
+        permit.finish(match &result {
+            Ok(_) => HostHealth::Works,
+            Err(error) => error.host_health(self.inner.limits.fair()),
+        });
         result
     }
 }
 
 impl Inner {
-    /// Nobody is put off for ever.
-    fn give_up_if_late(&self, call: &Call<'_>, trouble: Trouble) -> Trouble {
+    /// A message that is far past its due time is put off no more: the attempt fails.
+    fn give_up_if_late(&self, call: &Call<'_>, error: CallError) -> CallError {
         let late = Timestamp::from(SystemTime::now()).since(call.due);
-        match trouble {
-            Trouble::CircuitOpen { host, .. } if late > self.limits.max_postponed => {
-                Trouble::CircuitOpen { host, wait: None }
+        match error {
+            CallError::CircuitOpen { host, topic, .. } if late > self.limits.max_postponed => {
+                CallError::CircuitOpen {
+                    host,
+                    topic,
+                    wait: None,
+                }
             }
             other => other,
         }
     }
 
-    async fn send(&self, call: &Call<'_>, destination: Destination) -> Result<Delivered, Trouble> {
-        let request = self.request(call, destination)?;
+    async fn send(
+        &self,
+        http: &Http,
+        call: &Call<'_>,
+        destination: Destination,
+        host: &str,
+    ) -> Result<Delivered, CallError> {
+        let request = self.request(call, destination, host)?;
         let limit = call.timeout.unwrap_or(self.limits.timeout);
         let limit = limit.min(self.limits.max_timeout);
         let started = Instant::now();
-        let response = match timeout(limit, self.http.execute(request)).await {
+        let response = match timeout(limit, http.request(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(explain(&error)),
-            Err(_) => return Err(Trouble::TimedOut(limit)),
+            Err(_) => return Err(CallError::TimedOut(limit)),
         };
         let took = started.elapsed();
         let status = response.status();
         let now = SystemTime::now();
         let retry_after =
-            answer::retry_after(status, response.headers(), now, self.limits.max_retry_after);
+            response::retry_after(status, response.headers(), now, self.limits.max_retry_after);
         // The status has decided. The body is read for the sake of the connection, and not for long.
         let rest = BODY_TIMEOUT.min(limit.saturating_sub(took));
-        let body = timeout(rest, answer::beginning(response)).await;
+        let body = timeout(rest, response::beginning(response)).await;
         if status.is_success() {
             let status = status.as_u16();
             return Ok(Delivered { status, took });
         }
-        Err(Trouble::Status {
+        Err(CallError::Status {
             status: status.as_u16(),
             retry_after,
             body: body.unwrap_or_default(),
@@ -220,20 +280,24 @@ impl Inner {
         &self,
         call: &Call<'_>,
         destination: Destination,
-    ) -> Result<reqwest::Request, Trouble> {
-        let mut request = reqwest::Request::new(verb(call.method), destination.into_url());
-        *request.headers_mut() = self.headers(call)?;
-        if !call.body.is_empty() {
-            *request.body_mut() = Some(call.body.clone().into());
-        }
+        host: &str,
+    ) -> Result<http::Request<Full<Bytes>>, CallError> {
+        let url = destination.into_url();
+        let uri = Uri::try_from(url.as_str());
+        let uri =
+            uri.map_err(|error| CallError::Invalid(format!("{url} cannot be called: {error}")))?;
+        let mut request = http::Request::new(Full::new(call.body.clone()));
+        *request.method_mut() = verb(call.method);
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers(call, host)?;
         Ok(request)
     }
 
-    fn headers(&self, call: &Call<'_>) -> Result<HeaderMap, Trouble> {
+    fn headers(&self, call: &Call<'_>, host_and_port: &str) -> Result<HeaderMap, CallError> {
         let mut headers = HeaderMap::with_capacity(call.headers.len() + 8);
         for (name, value) in call.headers {
             let checked = check_header(name, value);
-            let (name, value) = checked.map_err(|error| Trouble::Invalid(error.to_string()))?;
+            let (name, value) = checked.map_err(|error| CallError::Invalid(error.to_string()))?;
             headers.append(name, value);
         }
         if !call.body.is_empty() && !headers.contains_key(header::CONTENT_TYPE) {
@@ -247,19 +311,26 @@ impl Inner {
             &call.due.as_millis().to_string(),
         )?;
         set(&mut headers, "laneway-attempt", &call.attempt.to_string())?;
-        set(&mut headers, signature::ID, call.id)?;
+        set(&mut headers, "laneway-id", call.id)?;
+        let id = signature::signed_id(call.id);
+        set(&mut headers, signature::ID, &id)?;
         set(&mut headers, signature::TIMESTAMP, &now.to_string())?;
-        if !self.secrets.is_empty() {
-            let signature = signature::sign(&self.secrets, call.id, now, &call.body);
+        for (name, value) in [(header::USER_AGENT, USER_AGENT), (header::ACCEPT, "*/*")] {
+            let value = HeaderValue::from_static(value);
+            headers.entry(name).or_insert(value);
+        }
+        let secrets = self.secrets.of(host_and_port);
+        if !secrets.is_empty() {
+            let signature = signature::sign(secrets, &id, now, &call.body);
             set(&mut headers, signature::SIGNATURE, &signature)?;
         }
         Ok(headers)
     }
 }
 
-fn set(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), Trouble> {
+fn set(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), CallError> {
     let value = HeaderValue::from_str(value)
-        .map_err(|_| Trouble::Invalid(format!("{name} cannot be {value:?}")))?;
+        .map_err(|_| CallError::Invalid(format!("{name} cannot be {value:?}")))?;
     headers.insert(HeaderName::from_static(name), value);
     Ok(())
 }
@@ -277,20 +348,19 @@ fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
         tracing::warn!("this machine has no certificates: callbacks to https will fail");
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
 /// Finds out what went wrong from the chain of causes.
-fn explain(error: &reqwest::Error) -> Trouble {
+fn explain(error: &legacy::Error) -> CallError {
     let mut cause: &dyn Error = error;
     loop {
         if let Some(refused) = cause.downcast_ref::<Refused>() {
-            return Trouble::Refused(refused.clone());
+            return CallError::Refused(refused.clone());
         }
         match cause.source() {
             Some(deeper) => cause = deeper,
@@ -299,9 +369,9 @@ fn explain(error: &reqwest::Error) -> Trouble {
     }
     let deepest = cause.to_string();
     if error.is_connect() {
-        Trouble::Connect(deepest)
+        CallError::Connect(deepest)
     } else {
-        Trouble::Broken(deepest)
+        CallError::Broken(deepest)
     }
 }
 

@@ -1,242 +1,247 @@
-//! Slots, queue and circuit of each host.
+//! Which hosts have circuits now, and what is remembered of those that failed.
 //!
-//! Every host has its own slots. Who finds none free waits in line behind the others of that host,
-//! first come, first served, and holds nothing that anybody else needs. A line that is too long,
-//! or an open circuit, turns a call away at once; it comes back later.
+//! A call asks for a permit; an open circuit refuses it at once, and the message comes back later. How many calls run
+//! at once is not decided here but by the engine, which knows what waits.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use foldhash::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::breaker::{Admission, Breaker, Policy};
-use super::trouble::Trouble;
+use super::Limits;
+use super::circuits::{Admitted, CircuitOpen, Circuits};
+use super::error::{CallError, HostHealth};
 
-/// How much of this server callbacks can hold, and how long they may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// How long a call may take where the message does not say: from looking up the name to the
-    /// head of the answer.
-    pub timeout: Duration,
-    /// The longest time that a message can ask for.
-    pub max_timeout: Duration,
-    /// Calls to one host at the same time.
-    pub per_host: usize,
-    /// Calls to one host that wait for a slot. Further ones are postponed.
-    pub waiting_per_host: usize,
-    /// Calls at the same time over all hosts.
-    pub total: usize,
-    /// Failures in a row after which nothing is sent to a host for a while.
-    pub failures_to_open: u32,
-    /// The first such while. It doubles with each probe that fails.
-    pub open_for: Duration,
-    /// The longest such while.
-    pub open_for_at_most: Duration,
-    /// How far past its due time a message is still put off for an open circuit.
-    pub max_postponed: Duration,
-    /// The longest `Retry-After` that is respected.
-    pub max_retry_after: Duration,
-}
+/// How many hosts that failed are remembered.
+const REMEMBERED: usize = 65_536;
+/// For how long a host is remembered after it failed.
+const REMEMBERED_FOR: Duration = Duration::from_mins(10);
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(10),
-            max_timeout: Duration::from_mins(5),
-            per_host: 64,
-            waiting_per_host: 1_024,
-            total: 1_024,
-            failures_to_open: 10,
-            open_for: Duration::from_secs(5),
-            open_for_at_most: Duration::from_mins(1),
-            max_postponed: Duration::from_hours(1),
-            max_retry_after: Duration::from_hours(1),
-        }
-    }
-}
-
-impl Limits {
-    fn policy(&self) -> Policy {
-        Policy {
-            failures_to_open: self.failures_to_open,
-            first_wait: self.open_for,
-            longest_wait: self.open_for_at_most,
-        }
-    }
-}
-
-/// Above this many hosts, those that nothing is known of are forgotten.
-const REMEMBERED: usize = 4_096;
-
+/// The circuits of all hosts.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostCircuits {
     limits: Limits,
-    /// Over all hosts. Taken last, so that who waits for a host holds none of it.
-    total: Arc<Semaphore>,
-    by_name: Mutex<HashMap<String, Arc<Host>>>,
+    known: Arc<Mutex<KnownHosts>>,
+}
+
+/// Hosts that are called now, and those that failed a while ago. The others have nothing that is worth
+/// to be remembered.
+#[derive(Debug, Default)]
+struct KnownHosts {
+    by_name: HashMap<String, Arc<Host>>,
+    /// Those that failed, by when a look at them is worth it.
+    by_age: VecDeque<(Instant, String)>,
 }
 
 #[derive(Debug)]
 struct Host {
-    slots: Arc<Semaphore>,
-    waiting: AtomicUsize,
-    breaker: Mutex<Breaker>,
+    circuits: Mutex<Circuits>,
+    /// Whether it is in the list by age.
+    is_noted: AtomicBool,
 }
 
-/// The right to make one call. Dropping it without a result counts as neither.
+/// A host while a call uses it. Dropping the last one forgets a host that has nothing to remember.
 #[derive(Debug)]
-pub(super) struct Pass {
+struct HostRef {
+    known: Arc<Mutex<KnownHosts>>,
     host: Arc<Host>,
-    policy: Policy,
-    probe: bool,
-    done: bool,
-    _slots: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    name: String,
 }
 
-impl Hosts {
+/// The right to make one call. Dropping it without [`finish`](Self::finish) counts neither for nor against the host.
+#[derive(Debug)]
+pub(super) struct CallPermit {
+    host: HostRef,
+    admitted: Admitted,
+    health: HostHealth,
+}
+
+impl HostCircuits {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            total: Arc::new(Semaphore::new(limits.total)),
-            by_name: Mutex::default(),
+            known: Arc::default(),
         }
     }
 
-    /// Waits for a turn with this host.
-    pub(super) async fn enter(&self, name: &str) -> Result<Pass, Trouble> {
+    /// A permit to call this host for a message of this topic, unless a circuit is open.
+    pub(super) fn permit(&self, name: &str, topic: &str) -> Result<CallPermit, CallError> {
         let host = self.host(name);
         let policy = self.limits.policy();
-        // Before waiting too: nobody should stand in line for a host that is down.
-        if let Some(wait) = host.breaker().wait(Instant::now(), &policy) {
-            return Err(open(name, wait));
-        }
-        let slots = self.slots(&host, name).await?;
-        let admission = host.breaker().admit(Instant::now(), &policy);
-        let probe = match admission {
-            Admission::Go => false,
-            Admission::Probe => true,
-            Admission::Wait(wait) => return Err(open(name, wait)),
-        };
-        Ok(Pass {
+        let admitted = host.host.circuits().admit(topic, Instant::now(), &policy);
+        let admitted = admitted.map_err(|open| circuit_open(name, topic, open))?;
+        Ok(CallPermit {
             host,
-            policy,
-            probe,
-            done: false,
-            _slots: slots,
+            admitted,
+            health: HostHealth::Unknown,
         })
     }
 
-    async fn slots(
-        &self,
-        host: &Host,
-        name: &str,
-    ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), Trouble> {
-        let mine = if let Ok(slot) = Arc::clone(&host.slots).try_acquire_owned() {
-            slot
+    fn host(&self, name: &str) -> HostRef {
+        let mut known = self.known.lock();
+        let host = if let Some(host) = known.by_name.get(name) {
+            Arc::clone(host)
         } else {
-            let _line =
-                Line::join(&host.waiting, self.limits.waiting_per_host).ok_or_else(|| {
-                    Trouble::Busy {
-                        host: name.to_owned(),
-                        wait: spread(Duration::from_secs(1)),
-                    }
-                })?;
-            acquire(&host.slots).await?
+            known.forget_some(Instant::now());
+            let host = Arc::new(Host {
+                circuits: Mutex::default(),
+                is_noted: AtomicBool::new(false),
+            });
+            known.by_name.insert(name.to_owned(), Arc::clone(&host));
+            host
         };
-        Ok((mine, acquire(&self.total).await?))
+        HostRef {
+            known: Arc::clone(&self.known),
+            host,
+            name: name.to_owned(),
+        }
     }
 
-    fn host(&self, name: &str) -> Arc<Host> {
-        let mut hosts = lock(&self.by_name);
-        if let Some(host) = hosts.get(name) {
-            return Arc::clone(host);
-        }
-        if hosts.len() >= REMEMBERED {
-            hosts.retain(|_, host| Arc::strong_count(host) > 1 || !host.breaker().is_pristine());
-        }
-        let host = Arc::new(Host {
-            slots: Arc::new(Semaphore::new(self.limits.per_host)),
-            waiting: AtomicUsize::new(0),
-            breaker: Mutex::default(),
-        });
-        hosts.insert(name.to_owned(), Arc::clone(&host));
-        host
-    }
-
-    /// How many hosts have an open circuit.
+    /// How many circuits are open.
     pub(super) fn open_circuits(&self) -> usize {
-        let hosts = lock(&self.by_name);
-        hosts
-            .values()
-            .filter(|host| !host.breaker().is_closed())
-            .count()
+        let now = Instant::now();
+        let known = self.known.lock();
+        let hosts = known.by_name.values();
+        hosts.map(|host| host.circuits().open(now)).sum()
     }
 }
 
 impl Host {
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        lock(&self.breaker)
+    fn circuits(&self) -> MutexGuard<'_, Circuits> {
+        self.circuits.lock()
     }
 }
 
-impl Pass {
+impl KnownHosts {
+    /// Forgets hosts that failed long ago, or for too many others. A few at a time, and more than come in.
+    fn forget_some(&mut self, now: Instant) {
+        for _ in 0..4 {
+            let is_full = self.by_name.len() > REMEMBERED;
+            let is_over = |at: Instant| now.saturating_duration_since(at) >= REMEMBERED_FOR;
+            let Some((_, name)) = self.by_age.pop_front_if(|(at, _)| is_full || is_over(*at))
+            else {
+                return;
+            };
+            let Some(host) = self.by_name.get(&name) else {
+                continue;
+            };
+            let is_used = Arc::strong_count(host) > 1;
+            let failed = host.circuits().failed_at();
+            if is_used || !is_full && failed.is_some_and(|at| !is_over(at)) {
+                let at = if is_used { now } else { failed.unwrap_or(now) };
+                self.by_age.push_back((at, name));
+            } else {
+                self.by_name.remove(&name);
+            }
+        }
+    }
+}
+
+impl CallPermit {
     /// Says how the call ended, as far as the host is concerned.
-    pub(super) fn finish(mut self, healthy: bool) {
-        self.done = true;
-        let mut breaker = self.host.breaker();
-        if healthy {
-            breaker.succeeded();
-        } else {
-            breaker.failed(Instant::now(), &self.policy);
+    pub(super) fn finish(mut self, health: HostHealth) {
+        self.health = health;
+    }
+}
+
+impl Drop for CallPermit {
+    fn drop(&mut self) {
+        let HostRef { host, name, .. } = &self.host;
+        let mut circuits = host.circuits();
+        circuits.ended(name, &self.admitted, self.health, Instant::now());
+    }
+}
+
+impl Drop for HostRef {
+    fn drop(&mut self) {
+        if self.host.circuits().is_pristine() {
+            let mut known = self.known.lock();
+            // This reference and the one in the map: no other call uses the host.
+            if Arc::strong_count(&self.host) == 2 && self.host.circuits().is_pristine() {
+                known.by_name.remove(&self.name);
+            }
+        } else if !self.host.is_noted.swap(true, Ordering::Relaxed) {
+            let mut known = self.known.lock();
+            known.by_age.push_back((Instant::now(), self.name.clone()));
         }
     }
 }
 
-impl Drop for Pass {
-    fn drop(&mut self) {
-        if self.probe && !self.done {
-            self.host.breaker().abandoned(Instant::now());
-        }
-    }
-}
-
-/// A place in the line of a host.
-struct Line<'a>(&'a AtomicUsize);
-
-impl<'a> Line<'a> {
-    fn join(waiting: &'a AtomicUsize, most: usize) -> Option<Self> {
-        let line = Self(waiting);
-        (waiting.fetch_add(1, Ordering::Relaxed) < most).then_some(line)
-    }
-}
-
-impl Drop for Line<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn acquire(slots: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Trouble> {
-    let slot = Arc::clone(slots).acquire_owned().await;
-    slot.map_err(|closed| Trouble::Invalid(closed.to_string()))
-}
-
-fn open(host: &str, wait: Duration) -> Trouble {
-    Trouble::CircuitOpen {
+fn circuit_open(host: &str, topic: &str, open: CircuitOpen) -> CallError {
+    CallError::CircuitOpen {
         host: host.to_owned(),
-        wait: Some(spread(wait)),
+        topic: open.of_topic.then(|| topic.to_owned()),
+        wait: Some(spread(open.wait)),
     }
 }
 
-/// Somewhere between the wait and its double, so that those who were turned away together do not
+/// Somewhere between the wait and its double, so that calls that were refused together do not
 /// come back together.
 fn spread(wait: Duration) -> Duration {
     wait.mul_f64(rand::random_range(1.0..2.0))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(change: impl FnOnce(&mut Limits)) -> HostCircuits {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        HostCircuits::new(limits)
+    }
+
+    fn call(hosts: &HostCircuits, name: &str, health: HostHealth) {
+        let permit = hosts.permit(name, "topic").expect("a permit");
+        permit.finish(health);
+    }
+
+    #[test]
+    fn hosts_that_answer_are_not_remembered() {
+        let hosts = hosts(|_| ());
+        for number in 0..1000 {
+            call(&hosts, &format!("host-{number}"), HostHealth::Works);
+        }
+        assert_eq!(hosts.known.lock().by_name.len(), 0);
+        // Nor are those whose call was given up.
+        let held = hosts.permit("a", "topic").expect("a permit");
+        drop(held);
+        assert_eq!(hosts.known.lock().by_name.len(), 0);
+    }
+
+    #[test]
+    fn hosts_that_failed_are_forgotten_after_a_while_and_above_a_number() {
+        let hosts = hosts(|_| ());
+        let count = REMEMBERED + 1000;
+        for number in 0..count {
+            call(&hosts, &format!("host-{number}"), HostHealth::IsAway);
+        }
+        let known = |hosts: &HostCircuits| hosts.known.lock().by_name.len();
+        assert!(known(&hosts) <= REMEMBERED + 2, "{}", known(&hosts));
+        let later = Instant::now() + REMEMBERED_FOR;
+        for _ in 0..count / 4 {
+            hosts.known.lock().forget_some(later);
+        }
+        assert_eq!(known(&hosts), 0);
+        assert_eq!(hosts.known.lock().by_age.len(), 0);
+    }
+
+    #[test]
+    fn circuits_whose_wait_is_over_are_not_counted_as_open() {
+        let hosts = hosts(|limits| {
+            limits.failures_to_open = 1;
+            limits.open_for = Duration::from_millis(50);
+        });
+        for number in 0..10 {
+            call(&hosts, &format!("host-{number}"), HostHealth::IsAway);
+        }
+        let started = Instant::now();
+        while hosts.open_circuits() > 0 {
+            assert!(started.elapsed() < Duration::from_secs(20), "they stay");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }

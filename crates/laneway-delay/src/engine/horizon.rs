@@ -1,19 +1,19 @@
-//! The front of the line, pure: which messages wait in memory, and which only in the store.
+//! The near part of the due index, pure: which messages wait in memory, and which only in the store.
 //!
 //! Everything that stands before the *cursor* is here (or was, and is done). What stands at or after it
 //! is only in the store, and is read when its time comes near. Entries are never taken out when their
 //! message is withdrawn or moved: they are found to be stale when they are claimed. An entry that is
 //! here twice is claimed once.
 
-use crate::store::{Place, Route, Waiting};
+use crate::store::{DueKey, Route, Scheduled};
 use crate::{Due, Timestamp, Version, Wheel};
 
-/// The near part of the line.
+/// The near part of the due index.
 #[derive(Debug)]
 pub(super) struct Horizon {
     wheel: Wheel<Entry>,
     /// Everything before it is in the wheel.
-    cursor: Place,
+    cursor: DueKey,
     /// How many entries there may be.
     bound: usize,
     scan: Option<Scanning>,
@@ -25,19 +25,20 @@ struct Entry {
     serial: u64,
     version: Version,
     route: Route,
+    payload_bytes: u32,
 }
 
 /// A part of the store is being read.
 #[derive(Debug)]
 struct Scanning {
-    from: Place,
+    from: DueKey,
     /// Who took a place at or after the cursor meanwhile: the reading may have been too early for them.
-    arrivals: Vec<Waiting>,
+    arrivals: Vec<Scheduled>,
 }
 
 impl Horizon {
-    /// Nothing is known yet but that nobody stands before `floor`.
-    pub(super) fn new(now: Timestamp, floor: Place, bound: usize) -> Self {
+    /// Nothing is known yet but that no message waits before `floor`.
+    pub(super) fn new(now: Timestamp, floor: DueKey, bound: usize) -> Self {
         Self {
             wheel: Wheel::new(now),
             cursor: floor,
@@ -51,27 +52,29 @@ impl Horizon {
     }
 
     /// A message took a place.
-    pub(super) fn admit(&mut self, waiting: &Waiting) {
-        if waiting.place < self.cursor {
+    pub(super) fn admit(&mut self, waiting: &Scheduled) {
+        if waiting.due_key < self.cursor {
             self.insert(waiting);
         } else if let Some(scan) = &mut self.scan {
             scan.arrivals.push(*waiting);
         }
     }
 
-    fn insert(&mut self, waiting: &Waiting) {
-        let Waiting {
-            place,
+    fn insert(&mut self, waiting: &Scheduled) {
+        let Scheduled {
+            due_key,
             version,
             route,
+            payload_bytes,
         } = *waiting;
-        let serial = place.serial;
+        let serial = due_key.serial;
         self.wheel.insert(
-            place.at,
+            due_key.at,
             Entry {
                 serial,
                 version,
                 route,
+                payload_bytes,
             },
         );
         if self.wheel.len() >= 2 * self.bound {
@@ -83,9 +86,9 @@ impl Horizon {
     fn shrink(&mut self) {
         let wheel = std::mem::replace(&mut self.wheel, Wheel::new(Timestamp::from_millis(0)));
         let mut all = drain(wheel);
-        all.sort_unstable_by_key(|waiting| waiting.place);
+        all.sort_unstable_by_key(|waiting| waiting.due_key);
         if let Some(first_left) = all.get(self.bound) {
-            self.cursor = self.cursor.min(first_left.place);
+            self.cursor = self.cursor.min(first_left.due_key);
         }
         all.truncate(self.bound);
         for waiting in &all {
@@ -94,8 +97,8 @@ impl Horizon {
     }
 
     /// Takes the next one that is due.
-    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Waiting> {
-        self.wheel.pop_due(now).map(Waiting::from)
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Scheduled> {
+        self.wheel.pop_due(now).map(Scheduled::from)
     }
 
     /// When to look again at the latest, for the sake of what is here.
@@ -104,13 +107,18 @@ impl Horizon {
     }
 
     /// Up to where everything is known.
-    pub(super) fn cursor(&self) -> Place {
+    pub(super) fn cursor(&self) -> DueKey {
         self.cursor
     }
 
-    /// Whether there is room for more, and nobody reads yet.
+    /// Whether there is room for more, and no reading is under way.
     pub(super) fn can_read(&self) -> bool {
         self.scan.is_none() && self.wheel.len() < self.bound
+    }
+
+    /// Everything from a place on is to be read again.
+    pub(super) fn rewind(&mut self, floor: DueKey) {
+        self.cursor = self.cursor.min(floor);
     }
 
     /// How many to read.
@@ -120,8 +128,8 @@ impl Horizon {
 
     /// Reading begins, from the cursor on.
     ///
-    /// IMPORTANT: before the store is looked at. Whoever takes a place from now on is noted.
-    pub(super) fn begin_reading(&mut self) -> Place {
+    /// IMPORTANT: called before `Store::scan`: `admit` notes each message that takes a place from now on.
+    pub(super) fn begin_reading(&mut self) -> DueKey {
         self.scan = Some(Scanning {
             from: self.cursor,
             arrivals: Vec::new(),
@@ -131,7 +139,7 @@ impl Horizon {
 
     /// Reading ended: `found` is everything from the cursor to before `end`. A failed reading has found
     /// nothing up to where it began.
-    pub(super) fn end_reading(&mut self, found: &[Waiting], end: Place) {
+    pub(super) fn end_reading(&mut self, found: &[Scheduled], end: DueKey) {
         let Some(scan) = self.scan.take() else { return };
         // The cursor may have gone back since, to leave something to the store.
         if self.cursor < scan.from {
@@ -139,20 +147,20 @@ impl Horizon {
         }
         self.cursor = self.cursor.max(end);
         for waiting in found {
-            if waiting.place < self.cursor {
+            if waiting.due_key < self.cursor {
                 self.insert(waiting);
             }
         }
         for waiting in &scan.arrivals {
-            if waiting.place < self.cursor {
+            if waiting.due_key < self.cursor {
                 self.insert(waiting);
             }
         }
     }
 
-    /// Nobody that is known here stands before this.
-    pub(super) fn floor(&self) -> Place {
-        let near = self.wheel.next_wake().map(Place::at);
+    /// No message that the horizon knows waits before this.
+    pub(super) fn floor(&self) -> DueKey {
+        let near = self.wheel.next_wake().map(DueKey::at);
         let floor = near.map_or(self.cursor, |near| near.min(self.cursor));
         match &self.scan {
             Some(scan) => floor.min(scan.from),
@@ -161,25 +169,27 @@ impl Horizon {
     }
 }
 
-impl From<Due<Entry>> for Waiting {
+impl From<Due<Entry>> for Scheduled {
     fn from(due: Due<Entry>) -> Self {
         let Entry {
             serial,
             version,
             route,
+            payload_bytes,
         } = due.value;
         Self {
-            place: Place {
+            due_key: DueKey {
                 at: due.due,
                 serial,
             },
             version,
             route,
+            payload_bytes,
         }
     }
 }
 
-fn drain(mut wheel: Wheel<Entry>) -> Vec<Waiting> {
+fn drain(mut wheel: Wheel<Entry>) -> Vec<Scheduled> {
     let mut all = Vec::with_capacity(wheel.len());
     while let Some(due) = wheel.pop_due(Timestamp::MAX) {
         all.push(due.into());
@@ -191,30 +201,31 @@ fn drain(mut wheel: Wheel<Entry>) -> Vec<Waiting> {
 mod tests {
     use super::*;
 
-    fn waiting(at: u64, serial: u64) -> Waiting {
-        Waiting {
-            place: Place {
+    fn waiting(at: u64, serial: u64) -> Scheduled {
+        Scheduled {
+            due_key: DueKey {
                 at: Timestamp::from_millis(at),
                 serial,
             },
             version: Version::FIRST,
-            route: Route::from_u32(0),
+            route: Route::from_u64(0),
+            payload_bytes: 0,
         }
     }
 
     fn horizon(bound: usize) -> Horizon {
-        Horizon::new(Timestamp::from_millis(0), Place::FIRST, bound)
+        Horizon::new(Timestamp::from_millis(0), DueKey::FIRST, bound)
     }
 
-    fn read(horizon: &mut Horizon, found: &[Waiting], end: u64) {
+    fn read(horizon: &mut Horizon, found: &[Scheduled], end: u64) {
         horizon.begin_reading();
-        horizon.end_reading(found, Place::at(Timestamp::from_millis(end)));
+        horizon.end_reading(found, DueKey::at(Timestamp::from_millis(end)));
     }
 
     fn pop_all(horizon: &mut Horizon) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         while let Some(waiting) = horizon.pop_due(Timestamp::MAX) {
-            all.push((waiting.place.at.as_millis(), waiting.place.serial));
+            all.push((waiting.due_key.at.as_millis(), waiting.due_key.serial));
         }
         all
     }
@@ -235,10 +246,10 @@ mod tests {
         // Too late for the reading, and before its end.
         horizon.admit(&waiting(50, 7));
         horizon.admit(&waiting(500, 8));
-        assert_eq!(horizon.floor(), Place::FIRST);
-        horizon.end_reading(&[waiting(60, 1)], Place::at(Timestamp::from_millis(100)));
+        assert_eq!(horizon.floor(), DueKey::FIRST);
+        horizon.end_reading(&[waiting(60, 1)], DueKey::at(Timestamp::from_millis(100)));
         assert_eq!(pop_all(&mut horizon), [(50, 7), (60, 1)]);
-        assert_eq!(horizon.cursor(), Place::at(Timestamp::from_millis(100)));
+        assert_eq!(horizon.cursor(), DueKey::at(Timestamp::from_millis(100)));
     }
 
     #[test]
@@ -269,11 +280,11 @@ mod tests {
         }
         horizon.end_reading(
             &[waiting(1500, 50)],
-            Place::at(Timestamp::from_millis(2000)),
+            DueKey::at(Timestamp::from_millis(2000)),
         );
         assert_eq!(
             horizon.cursor(),
-            Place {
+            DueKey {
                 at: Timestamp::from_millis(7),
                 serial: 10
             }

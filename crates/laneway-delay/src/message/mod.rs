@@ -10,6 +10,9 @@
 //!   └───────── withdraw ───────────────────────►  Withdrawn
 //! ```
 //!
+//! `stop` leads from `Scheduled` and `Firing` to `Withdrawn`, and says what a withdraw must not: the message may have been
+//! delivered.
+//!
 //! `Delivered`, `Dead` and `Withdrawn` are final. Nothing leads out of them, so extending never
 //! revives a message. Sending a dead message again makes a new message.
 //!
@@ -19,7 +22,7 @@
 //! seen, leaves the old record alone and returns the next one, one version higher. The store
 //! writes it only if the stored version is still the expected one (compare-and-set). So of two
 //! changes that start from the same version, one wins. The other one gets a [`Refusal`], which
-//! carries the state that won: that is the final answer to whoever asked.
+//! carries the state that won: that is the final answer to its caller.
 //!
 //! A worker fires only after its `claim` was written. A `withdraw` that was written before makes
 //! that claim fail. That is all it takes for "withdrawn means no callback starts".
@@ -65,6 +68,8 @@ pub struct Record {
     attempts: u32,
     /// Attempts that are known to have failed: what the retry schedule counts.
     failures: u32,
+    /// Whether an attempt may have delivered it without an answer.
+    in_doubt: bool,
     state: State,
 }
 
@@ -82,6 +87,22 @@ pub enum Failure {
     /// Nothing was sent, because the receiver is known not to take anything now. Worth another
     /// look after this time; no attempt is counted. Who says so bounds how long it goes on.
     Postponed(Duration),
+    /// The attempt gave no answer: it may have delivered the message, and may still do so. Worth another
+    /// try. From then on the message can neither be moved nor taken back, only [stopped](Record::stop).
+    Unknown,
+    /// The same, and not worth another try before this much time has passed.
+    UnknownAfter(Duration),
+    /// Nothing was sent, because the destination takes nothing now, whichever message. All that go there
+    /// wait for this time; no attempt is counted. Who says so bounds how long it goes on.
+    Unavailable(Duration),
+}
+
+impl Failure {
+    /// Whether the attempt may have delivered the message.
+    #[must_use]
+    pub const fn is_unknown(self) -> bool {
+        matches!(self, Self::Unknown | Self::UnknownAfter(_))
+    }
 }
 
 impl Record {
@@ -93,6 +114,7 @@ impl Record {
             due,
             attempts: 0,
             failures: 0,
+            in_doubt: false,
             state: State::Scheduled { at: due },
         }
     }
@@ -111,8 +133,15 @@ impl Record {
             due,
             attempts,
             failures,
+            in_doubt: false,
             state,
         }
+    }
+
+    /// The same, in doubt or not: see [`is_in_doubt`](Self::is_in_doubt).
+    #[must_use]
+    pub const fn in_doubt(self, in_doubt: bool) -> Self {
+        Self { in_doubt, ..self }
     }
 
     /// The version of this record, to be handed to the next transition.
@@ -139,13 +168,20 @@ impl Record {
         self.failures
     }
 
+    /// Whether an attempt ended without an answer, so that the message may have been delivered although it
+    /// is not [`State::Delivered`]. What a later attempt is answered says nothing about that one: the doubt stays.
+    #[must_use]
+    pub const fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
     /// Where the message is in its life.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// Scheduled → Firing: somebody takes the message to deliver it now.
+    /// Scheduled → Firing: a worker takes the message to deliver it now.
     ///
     /// # Errors
     ///
@@ -187,10 +223,12 @@ impl Record {
     ) -> Result<Self, Refusal> {
         self.expect_firing(Action::Fail, expected)?;
         let asked_for = match failure {
-            Failure::Retry => Some(Duration::ZERO),
-            Failure::RetryAfter(wait) => Some(wait),
+            Failure::Retry | Failure::Unknown => Some(Duration::ZERO),
+            Failure::RetryAfter(wait) | Failure::UnknownAfter(wait) => Some(wait),
             Failure::Permanent => None,
-            Failure::Postponed(wait) => return Ok(self.postponed(now + wait)),
+            Failure::Postponed(wait) | Failure::Unavailable(wait) => {
+                return Ok(self.postponed(now + wait));
+            }
         };
         let failures = self.failures.saturating_add(1);
         let state = match (asked_for, schedule.wait_after(failures)) {
@@ -206,11 +244,27 @@ impl Record {
         };
         Ok(Self {
             failures,
+            in_doubt: self.in_doubt || failure.is_unknown(),
             ..self.next(state)
         })
     }
 
-    /// Firing → Scheduled: whoever was firing is gone, and nobody knows how far it came.
+    /// Firing → Scheduled, in doubt: the attempt gave no answer, and the message keeps its place `at` in
+    /// line. The attempt is counted, but not as a failure: a receiver that is gone for a day must not turn
+    /// its messages into dead letters.
+    ///
+    /// # Errors
+    ///
+    /// Refused when the record has changed since, and when it is not firing.
+    pub fn doubt(&self, expected: Version, at: Timestamp) -> Result<Self, Refusal> {
+        self.expect_firing(Action::Fail, expected)?;
+        Ok(Self {
+            in_doubt: true,
+            ..self.next(self.fire_again(at))
+        })
+    }
+
+    /// Firing → Scheduled: the process that was firing is gone, and how far it came is unknown.
     ///
     /// The message fires again at once. The attempt is not held against it: a server that is
     /// killed ten times must not turn its messages into dead letters.
@@ -229,8 +283,8 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Refused when the record has changed since, when it is not scheduled, and when `due` is not
-    /// later than both now and the moment at which the message would fire: a yes must mean that it
+    /// Refused when the record has changed since, when it is not scheduled, when an attempt may have
+    /// delivered it, and when `due` is not later than both now and the moment at which the message would fire: a yes must mean that it
     /// fires later than it would have.
     pub fn extend(
         &self,
@@ -239,6 +293,7 @@ impl Record {
         due: Timestamp,
     ) -> Result<Self, Refusal> {
         let at = self.expect_scheduled(Action::Extend, expected)?;
+        self.expect_certain(Action::Extend)?;
         let after = at.max(now);
         if due <= after {
             return Err(self.refuse(Action::Extend, Reason::NotLater { due, after }));
@@ -253,10 +308,32 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Refused when the record has changed since, and when it is not scheduled.
+    /// Refused when the record has changed since, when it is not scheduled, and when an attempt may have
+    /// delivered it: a yes means that it was not delivered, and will not be.
     pub fn withdraw(&self, expected: Version, now: Timestamp) -> Result<Self, Refusal> {
         self.expect_scheduled(Action::Withdraw, expected)?;
+        self.expect_certain(Action::Withdraw)?;
         Ok(self.next(State::Withdrawn { at: now }))
+    }
+
+    /// Scheduled or Firing → Withdrawn: no further attempt is made. Unlike [`withdraw`](Self::withdraw) it is not
+    /// refused because an attempt runs or gave no answer; the record [tells](Self::is_in_doubt) then that the message
+    /// may have been delivered.
+    ///
+    /// # Errors
+    ///
+    /// Refused when the record has changed since, and when the message has ended.
+    pub fn stop(&self, expected: Version, now: Timestamp) -> Result<Self, Refusal> {
+        self.expect_version(Action::Withdraw, expected)?;
+        let runs = match self.state {
+            State::Scheduled { .. } => false,
+            State::Firing { .. } => true,
+            _ => return Err(self.refuse(Action::Withdraw, Reason::WrongState)),
+        };
+        Ok(Self {
+            in_doubt: self.in_doubt || runs,
+            ..self.next(State::Withdrawn { at: now })
+        })
     }
 
     /// As if it had not been claimed, but for the version and the moment.
@@ -295,6 +372,14 @@ impl Record {
         match self.state {
             State::Firing { .. } => Ok(()),
             _ => Err(self.refuse(action, Reason::WrongState)),
+        }
+    }
+
+    fn expect_certain(&self, action: Action) -> Result<(), Refusal> {
+        if self.in_doubt {
+            Err(self.refuse(action, Reason::InDoubt))
+        } else {
+            Ok(())
         }
     }
 

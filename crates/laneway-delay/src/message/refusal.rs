@@ -38,6 +38,11 @@ impl Refusal {
                  read it again and decide again"
             ),
             Reason::WrongState => format!("the message is {state}"),
+            Reason::InDoubt => {
+                "an attempt gave no answer, so the message may have been delivered; \
+                 withdraw it with stop to end it all the same"
+                    .to_owned()
+            }
             Reason::TooEarly { now } => match state {
                 State::Scheduled { at } => format!("it is {now}, and the message fires at {at}"),
                 _ => format!("it is {now}, and the message is {state}"),
@@ -60,6 +65,8 @@ pub enum Reason {
     },
     /// The state of the message does not allow it.
     WrongState,
+    /// An attempt gave no answer: the message may have been delivered, or may still be by that attempt.
+    InDoubt,
     /// The message may not fire yet.
     TooEarly {
         /// The caller's time.
@@ -84,7 +91,7 @@ pub enum Action {
     Deliver,
     /// Report failure.
     Fail,
-    /// Give it back because whoever was firing it is gone.
+    /// Give it back because the process that was firing it is gone.
     Interrupt,
     /// Move it later.
     Extend,
@@ -94,6 +101,8 @@ pub enum Action {
     Replay,
     /// Forget it.
     Purge,
+    /// Put another one in its place.
+    Replace,
 }
 
 impl fmt::Display for Action {
@@ -107,6 +116,7 @@ impl fmt::Display for Action {
             Self::Withdraw => "withdraw",
             Self::Replay => "replay",
             Self::Purge => "purge",
+            Self::Replace => "replace",
         })
     }
 }

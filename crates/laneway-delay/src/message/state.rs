@@ -6,12 +6,12 @@ use crate::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Waiting: for its due time, or for the next attempt after a failure.
+    /// Scheduled: for its due time, or for the next attempt after a failure.
     Scheduled {
         /// When it may be fired. Never before the due time.
         at: Timestamp,
     },
-    /// Somebody is delivering it.
+    /// It is being delivered.
     Firing {
         /// When that attempt started.
         since: Timestamp,
@@ -28,7 +28,7 @@ pub enum State {
         /// Why it was given up.
         cause: DeathCause,
     },
-    /// Taken back before it fired. Final.
+    /// Taken back before it fired, or stopped. Final.
     Withdrawn {
         /// When it was taken back.
         at: Timestamp,

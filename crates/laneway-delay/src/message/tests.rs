@@ -38,7 +38,9 @@ fn attempt(record: Record, action: Action, version: Version) -> Result<Record, R
         Action::Interrupt => record.interrupt(version, DUE),
         Action::Extend => record.extend(version, DUE, LATER),
         Action::Withdraw => record.withdraw(version, DUE),
-        Action::Replay | Action::Purge => unreachable!("no transitions of a record"),
+        Action::Replay | Action::Purge | Action::Replace => {
+            unreachable!("no transitions of a record")
+        }
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::change;
-use super::{Asked, Change, Claim, Draft, Line, Place, Settlement, Store, Waiting};
+use super::{
+    Change, Claim, Draft, DueIndex, DueKey, Operation, Outcome, Scheduled, Settlement, Store,
+};
 use crate::{
     Accepted, BoxFuture, Counts, Cursor, Error, Message, MessageId, Page, Query, StateName,
     Timestamp, TopicCounts,
@@ -14,11 +18,14 @@ use crate::{
 /// How many ended messages and keys are forgotten at a time.
 const FORGET_AT_ONCE: usize = 1000;
 
+/// How many bytes of payloads a page has, but for one message.
+const PAGE_BYTES: usize = 8 << 20;
+
 /// Messages in memory.
 #[derive(Default)]
 pub struct MemoryStore {
     contents: Mutex<Contents>,
-    line: OnceLock<Arc<dyn Line>>,
+    due_index: OnceLock<Arc<dyn DueIndex>>,
 }
 
 #[derive(Default)]
@@ -27,7 +34,7 @@ struct Contents {
     messages: HashMap<u64, Kept>,
     ids: HashMap<MessageId, u64>,
     /// By state and the moment that orders it: when it fires, or when it ended.
-    order: BTreeSet<(StateName, Place)>,
+    order: BTreeSet<(StateName, DueKey)>,
     keys: HashMap<String, KeyUse>,
     keys_by_age: BTreeSet<(Timestamp, String)>,
     counts: Counts,
@@ -36,14 +43,14 @@ struct Contents {
 struct Kept {
     message: Message,
     /// What was submitted, as a number.
-    print: u64,
+    fingerprint: u64,
     /// The claim, while it is firing: the message above stays as it was before.
     firing: Option<Arc<Message>>,
 }
 
 struct KeyUse {
     accepted: Accepted,
-    print: u64,
+    fingerprint: u64,
 }
 
 impl std::fmt::Debug for MemoryStore {
@@ -60,53 +67,82 @@ impl Kept {
 }
 
 impl Contents {
-    fn submit(&mut self, draft: Draft) -> Result<(Accepted, Option<Waiting>), Error> {
-        let print = draft.submission.print();
+    fn submit(&mut self, draft: Draft) -> Result<(Accepted, Option<Scheduled>), Error> {
+        let fingerprint = draft.submission.fingerprint();
         let key = draft.submission.idempotency_key.clone();
         if let Some(key) = &key
             && let Some(used) = self.keys.get(key)
         {
-            if used.print != print {
+            if used.fingerprint != fingerprint {
                 return Err(Error::KeyReused {
                     key: key.clone(),
                     id: used.accepted.id.clone(),
                 });
             }
-            return Ok((used.accepted.clone(), None));
+            let mut accepted = used.accepted.clone();
+            let serial = self.ids.get(&accepted.id);
+            accepted.state = serial.map(|serial| self.state(*serial));
+            return Ok((accepted, None));
         }
         if let Some(id) = &draft.submission.id
-            && let Some(kept) = self.ids.get(id).map(|serial| &self.messages[serial])
+            && let Some(&serial) = self.ids.get(id)
         {
-            change::same_or_taken(kept.print == print, id)?;
-            let due = kept.current().record.due();
-            let (id, is_new) = (id.clone(), false);
-            return Ok((Accepted { id, due, is_new }, None));
+            let kept = &self.messages[&serial];
+            if draft.submission.replace {
+                change::expect_replaceable(kept.current())?;
+                self.remove(serial);
+            } else {
+                change::same_or_taken(kept.fingerprint == fingerprint, id)?;
+                let accepted = Accepted {
+                    id: id.clone(),
+                    due: kept.current().record.due(),
+                    is_new: false,
+                    state: Some(self.state(serial)),
+                };
+                return Ok((accepted, None));
+            }
         }
         let (due, now) = (draft.due, draft.now);
         let id = draft.submission.id.clone();
         let id = id.unwrap_or_else(MessageId::unique);
         let message = change::accepted(draft, id.clone());
-        let waiting = self.add(message, print);
+        let waiting = self.add(message, fingerprint);
         if let Some(key) = key {
             let accepted = Accepted {
                 id: id.clone(),
                 due,
                 is_new: false,
+                state: None,
             };
             self.keys_by_age.insert((now, key.clone()));
-            self.keys.insert(key, KeyUse { accepted, print });
+            self.keys.insert(
+                key,
+                KeyUse {
+                    accepted,
+                    fingerprint,
+                },
+            );
         }
-        let is_new = true;
-        Ok((Accepted { id, due, is_new }, waiting))
+        let accepted = Accepted {
+            id,
+            due,
+            is_new: true,
+            state: Some(StateName::Scheduled),
+        };
+        Ok((accepted, waiting))
     }
 
-    fn add(&mut self, message: Message, print: u64) -> Option<Waiting> {
+    fn state(&self, serial: u64) -> StateName {
+        self.messages[&serial].current().record.state().into()
+    }
+
+    fn add(&mut self, message: Message, fingerprint: u64) -> Option<Scheduled> {
         let serial = self.next_serial;
         self.next_serial += 1;
         self.ids.insert(message.id.clone(), serial);
         let kept = Kept {
             message,
-            print,
+            fingerprint,
             firing: None,
         };
         self.enter(serial, &kept);
@@ -115,28 +151,37 @@ impl Contents {
         waiting
     }
 
-    fn change(&mut self, change: Change) -> Result<(Message, Option<Waiting>), Error> {
+    fn change(&mut self, change: Change) -> Result<(Message, Option<Scheduled>), Error> {
         let Change { id, now, what } = change;
         let serial = *self.ids.get(&id).ok_or(Error::NotFound(id))?;
         let kept = &self.messages[&serial];
         let message = kept.current().clone();
-        let print = kept.print;
+        let fingerprint = kept.fingerprint;
         match what {
-            Asked::Extend(extend) => {
+            Operation::Extend(extend) => {
                 let message = change::extended(message, now, extend)?;
                 Ok((message.clone(), self.replace(serial, message)))
             }
-            Asked::Withdraw => {
+            Operation::ExtendUntil(extend, most) => {
+                let message = change::extended_until(message, now, extend, most)?;
+                Ok((message.clone(), self.replace(serial, message)))
+            }
+            Operation::Withdraw => {
                 let message = change::withdrawn(message, now)?;
                 Ok((message.clone(), self.replace(serial, message)))
             }
-            Asked::Replay => {
+            Operation::Stop => {
+                // The claim of an attempt that runs ends with it: what it answers counts no more.
+                let message = change::stopped(message, now)?;
+                Ok((message.clone(), self.replace(serial, message)))
+            }
+            Operation::Replay => {
                 let message = change::replayed(message, now)?;
                 self.remove(serial);
-                let waiting = self.add(message.clone(), print);
+                let waiting = self.add(message.clone(), fingerprint);
                 Ok((message, waiting))
             }
-            Asked::Purge => {
+            Operation::Purge => {
                 change::expect_purgeable(&message)?;
                 self.remove(serial);
                 Ok((message, None))
@@ -144,8 +189,8 @@ impl Contents {
         }
     }
 
-    fn claim(&mut self, waiting: &Waiting, now: Timestamp) -> Option<Claim> {
-        let serial = waiting.place.serial;
+    fn claim(&mut self, waiting: &Scheduled, now: Timestamp) -> Option<Claim> {
+        let serial = waiting.due_key.serial;
         let kept = self.messages.get(&serial)?;
         let claim = change::claimed(kept.current().clone(), waiting, now)?;
         self.leave(serial);
@@ -155,13 +200,13 @@ impl Contents {
         Some(claim)
     }
 
-    fn settle(&mut self, settlement: Settlement) -> Result<Option<Waiting>, Error> {
+    fn settle(&mut self, settlement: Settlement) -> Result<Option<Scheduled>, Error> {
         let Settlement {
             claim,
             now,
             outcome,
         } = settlement;
-        let serial = claim.place.serial;
+        let serial = claim.due_key.serial;
         let version = claim.message.record.version();
         let firing = self
             .messages
@@ -170,8 +215,11 @@ impl Contents {
         if firing.is_none_or(|firing| firing.record.version() != version) {
             return Ok(None);
         }
-        if let Some(message) = change::settled((*claim.message).clone(), now, outcome)? {
-            return Ok(self.replace(serial, message));
+        let is_unknown = matches!(outcome, Outcome::Unknown(_));
+        let message = change::settled((*claim.message).clone(), claim.due_key, now, outcome)?;
+        if let Some(message) = message {
+            let waiting = self.replace(serial, message);
+            return Ok(waiting.filter(|_| !is_unknown));
         }
         self.leave(serial);
         if let Some(kept) = self.messages.get_mut(&serial) {
@@ -181,7 +229,7 @@ impl Contents {
         Ok(None)
     }
 
-    fn replace(&mut self, serial: u64, message: Message) -> Option<Waiting> {
+    fn replace(&mut self, serial: u64, message: Message) -> Option<Scheduled> {
         self.leave(serial);
         let waiting = change::waiting(&message, serial);
         let kept = self.messages.get_mut(&serial)?;
@@ -200,8 +248,8 @@ impl Contents {
 
     fn leave(&mut self, serial: u64) {
         if let Some(kept) = self.messages.get(&serial) {
-            let (state, place) = position(kept, serial);
-            self.order.remove(&(state, place));
+            let (state, due_key) = position(kept, serial);
+            self.order.remove(&(state, due_key));
             if let Some(counts) = self.counts.get_mut(&kept.message.topic) {
                 *counts.of(state) -= 1;
                 if counts.is_empty() {
@@ -219,8 +267,8 @@ impl Contents {
     }
 
     fn enter(&mut self, serial: u64, kept: &Kept) {
-        let (state, place) = position(kept, serial);
-        self.order.insert((state, place));
+        let (state, due_key) = position(kept, serial);
+        self.order.insert((state, due_key));
         let topic = &kept.message.topic;
         if !self.counts.contains_key(topic) {
             self.counts.insert(topic.clone(), TopicCounts::default());
@@ -231,12 +279,12 @@ impl Contents {
     }
 
     fn list(&self, query: &Query) -> Page {
-        let at = |at: Option<Timestamp>, else_at| Place::at(at.unwrap_or(else_at));
+        let at = |at: Option<Timestamp>, else_at| DueKey::at(at.unwrap_or(else_at));
         let from = at(query.from, Timestamp::from_millis(0));
         let until = at(query.until, Timestamp::MAX);
         let from = match query.after {
             Some(after) => from.max(
-                Place {
+                DueKey {
                     at: Timestamp::from_millis(after.at),
                     serial: after.serial,
                 }
@@ -249,9 +297,9 @@ impl Contents {
         }
         let limit = query.limit.clamp(1, Query::MAX_LIMIT);
         let range = (query.state, from)..(query.state, until);
-        let mut page = Page::default();
-        for (_, place) in self.order.range(range) {
-            let message = self.messages[&place.serial].current();
+        let (mut page, mut bytes) = (Page::default(), 0);
+        for (_, due_key) in self.order.range(range) {
+            let message = self.messages[&due_key.serial].current();
             if query
                 .topic
                 .as_ref()
@@ -259,11 +307,12 @@ impl Contents {
             {
                 continue;
             }
+            bytes += message.payload.len();
             page.messages.push(message.clone());
-            if page.messages.len() == limit {
+            if page.messages.len() == limit || bytes >= PAGE_BYTES {
                 page.next = Some(Cursor {
-                    at: place.at.as_millis(),
-                    serial: place.serial,
+                    at: due_key.at.as_millis(),
+                    serial: due_key.serial,
                 });
                 break;
             }
@@ -283,12 +332,12 @@ impl Contents {
         }
         for state in [StateName::Delivered, StateName::Withdrawn] {
             while forgotten < FORGET_AT_ONCE
-                && let Some(&(_, place)) = self
+                && let Some(&(_, due_key)) = self
                     .order
-                    .range((state, Place::FIRST)..(state, Place::at(ended_before)))
+                    .range((state, DueKey::FIRST)..(state, DueKey::at(ended_before)))
                     .next()
             {
-                self.remove(place.serial);
+                self.remove(due_key.serial);
                 forgotten += 1;
             }
         }
@@ -297,14 +346,14 @@ impl Contents {
 }
 
 /// Where a message is in the order of its state.
-fn position(kept: &Kept, serial: u64) -> (StateName, Place) {
+fn position(kept: &Kept, serial: u64) -> (StateName, DueKey) {
     let message = kept.current();
     let state = StateName::from(message.record.state());
     // A firing message is listed by its due time.
-    let at = change::waiting(message, serial).map(|waiting| waiting.place.at);
+    let at = change::waiting(message, serial).map(|waiting| waiting.due_key.at);
     let at = at.or_else(|| change::ended(message));
     let at = at.unwrap_or_else(|| message.record.due());
-    (state, Place { at, serial })
+    (state, DueKey { at, serial })
 }
 
 impl MemoryStore {
@@ -315,14 +364,14 @@ impl MemoryStore {
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock()
     }
 
-    fn admit(&self, waiting: &[Waiting]) {
+    fn admit(&self, waiting: &[Scheduled]) {
         if !waiting.is_empty()
-            && let Some(line) = self.line.get()
+            && let Some(due_index) = self.due_index.get()
         {
-            line.admit(waiting);
+            due_index.admit(waiting);
         }
     }
 
@@ -330,13 +379,13 @@ impl MemoryStore {
     fn each<T, U>(
         &self,
         items: Vec<T>,
-        mut work: impl FnMut(&mut Contents, T) -> Result<(U, Option<Waiting>), Error>,
+        mut work: impl FnMut(&mut Contents, T) -> Result<(U, Option<Scheduled>), Error>,
     ) -> Vec<Result<U, Error>> {
         let mut waiting = Vec::new();
         let mut contents = self.contents();
         let answers = items.into_iter().map(|item| {
-            let (answer, place) = work(&mut contents, item)?;
-            waiting.extend(place);
+            let (answer, due_key) = work(&mut contents, item)?;
+            waiting.extend(due_key);
             Ok(answer)
         });
         let answers = answers.collect();
@@ -347,9 +396,9 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn attach(&self, line: Arc<dyn Line>) {
+    fn attach(&self, due_index: Arc<dyn DueIndex>) {
         // A second one would be a mistake of ours; the first one stays.
-        let _ = self.line.set(line);
+        let _ = self.due_index.set(due_index);
     }
 
     fn submit(&self, drafts: Vec<Draft>) -> BoxFuture<'_, Vec<Result<Accepted, Error>>> {
@@ -364,7 +413,7 @@ impl Store for MemoryStore {
 
     fn claim(
         &self,
-        waiting: Vec<Waiting>,
+        waiting: Vec<Scheduled>,
         now: Timestamp,
     ) -> BoxFuture<'_, Result<Vec<Claim>, Error>> {
         let mut contents = self.contents();
@@ -384,10 +433,10 @@ impl Store for MemoryStore {
 
     fn scan(
         &self,
-        from: Place,
-        until: Place,
+        from: DueKey,
+        until: DueKey,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Waiting>, Error>> {
+    ) -> BoxFuture<'_, Result<Vec<Scheduled>, Error>> {
         let contents = self.contents();
         let state = StateName::Scheduled;
         let range = (
@@ -395,15 +444,15 @@ impl Store for MemoryStore {
             Bound::Excluded((state, until.max(from))),
         );
         let found = contents.order.range(range).take(limit);
-        let found = found.filter_map(|(_, place)| {
-            change::waiting(contents.messages[&place.serial].current(), place.serial)
+        let found = found.filter_map(|(_, due_key)| {
+            change::waiting(contents.messages[&due_key.serial].current(), due_key.serial)
         });
         let found = found.collect();
         Box::pin(std::future::ready(Ok(found)))
     }
 
-    fn floor(&self) -> Place {
-        Place::FIRST
+    fn floor(&self) -> DueKey {
+        DueKey::FIRST
     }
 
     fn get<'a>(&'a self, id: &'a MessageId) -> BoxFuture<'a, Result<Option<Message>, Error>> {

@@ -163,7 +163,7 @@ impl<T> Wheel<T> {
 
     /// Takes the next entry that is due at `now`, if there is one.
     ///
-    /// Call it until it returns `None`; then wait until [`next_wake`](Self::next_wake). Whoever has
+    /// Call it until it returns `None`; then wait until [`next_wake`](Self::next_wake). A caller that has
     /// other things to do in between can stop at any entry and go on later.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Due<T>> {
         let now = now.as_millis();

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use laneway_delay::callback::guard::{Refused, Resolve, Resolving};
-use laneway_delay::callback::{Allow, Client, Guard, Limits, Trouble};
+use laneway_delay::callback::{Allow, CallError, Client, Guard, Limits};
 
 use crate::call;
 use crate::receiver::{Behaviour, Receiver};
@@ -119,8 +120,8 @@ async fn no_notation_of_loopback_reaches_it() {
     ] {
         for scheme in ["http", "https"] {
             let url = format!("{scheme}://{host}:{port}/");
-            let trouble = client.call(&call(&url)).await.expect_err(&url);
-            assert!(matches!(trouble, Trouble::Refused(_)), "{url}: {trouble:?}");
+            let error = client.call(&call(&url)).await.expect_err(&url);
+            assert!(matches!(error, CallError::Refused(_)), "{url}: {error:?}");
         }
     }
     assert_eq!(connections(&canaries), 0);
@@ -143,17 +144,17 @@ async fn a_name_with_one_forbidden_address_reaches_none_of_them() {
         ["127.0.0.2", "::1"],
     ] {
         let client = client("127.0.0.2/32", Names::new(&[&answer]));
-        let trouble = client.call(&call(&url)).await.expect_err("mixed");
+        let error = client.call(&call(&url)).await.expect_err("mixed");
         assert!(
-            matches!(trouble, Trouble::Refused(Refused::Resolved { .. })),
-            "{trouble:?}"
+            matches!(error, CallError::Refused(Refused::Resolved { .. })),
+            "{error:?}"
         );
     }
     assert_eq!(connections(&canaries), 0);
 }
 
-/// A name that is harmless when it is looked at and harmful when it is called. It is looked up once
-/// for a connection, and what was looked at is what is called.
+/// A name that is harmless when it is looked at and harmful when it is called. What was looked at is what is
+/// called, for as long as it counts.
 #[tokio::test]
 async fn a_name_that_changes_its_address_is_caught() {
     let canary = Receiver::start_on("127.0.0.1:0", Behaviour::status("200 OK")).await;
@@ -170,15 +171,20 @@ async fn a_name_that_changes_its_address_is_caught() {
 
     client.call(&call(&url)).await.expect("harmless");
     assert_eq!((names.asked(), harmless.connections()), (1, 1));
+    client.call(&call(&url)).await.expect("harmless still");
+    assert_eq!((names.asked(), harmless.connections()), (1, 2));
 
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
     for _ in 0..5 {
-        let trouble = client.call(&call(&url)).await.expect_err("harmful");
+        let error = client.call(&call(&url)).await.expect_err("harmful");
         assert!(
-            matches!(trouble, Trouble::Refused(Refused::Resolved { .. })),
-            "{trouble:?}"
+            matches!(error, CallError::Refused(Refused::Resolved { .. })),
+            "{error:?}"
         );
     }
-    assert_eq!((canary.connections(), harmless.connections()), (0, 1));
+    assert_eq!((canary.connections(), harmless.connections()), (0, 2));
 }
 
 #[tokio::test]

@@ -2,13 +2,13 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use laneway_delay::clock::ManualClock;
 use laneway_delay::{
     BoxFuture, Deliver, Firing, Publish, Sinks, State, Submission, Target, Timestamp, Undelivered,
     When,
 };
+use waiting::wait_for;
 
 /// A delivery, with the time at which it was started.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Witness {
 
     /// Waits until so many were seen.
     pub(crate) async fn wait_for(&self, count: usize) -> Vec<Seen> {
-        until(|| self.seen.lock().unwrap().len() >= count).await;
+        wait_for!(self.seen.lock().unwrap().len() >= count);
         self.seen()
     }
 }
@@ -100,15 +100,6 @@ fn started(firing: &Firing) -> Timestamp {
     match firing.message.record.state() {
         State::Firing { since } => since,
         other => panic!("it is {other}, and not firing"),
-    }
-}
-
-/// Waits for something to be so, in real time, with a deadline.
-pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(std::time::Instant::now() < deadline, "it did not come");
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

@@ -2,6 +2,6 @@
 
 mod conformance;
 mod model;
-mod place;
 mod race;
 mod reopen;
+mod stage;

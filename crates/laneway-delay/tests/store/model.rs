@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use laneway_delay::store::{Asked, Claim, Outcome, Waiting};
+use laneway_delay::store::{Claim, Operation, Outcome, Scheduled};
 use laneway_delay::{Error, Extend, Query, Schedule, StateName, Undelivered};
 
-use crate::place::{Stage, message};
+use crate::stage::{Stage, message};
 
 /// A generator that is quick and good enough to choose with.
 struct Dice(u64);
@@ -28,6 +28,7 @@ struct Expected {
     at: u64,
     due: u64,
     failures: usize,
+    in_doubt: bool,
     claim: Option<Claim>,
 }
 
@@ -46,7 +47,7 @@ struct Case<'a> {
     name: String,
     now: u64,
     messages: HashMap<String, Expected>,
-    known: Vec<Waiting>,
+    known: Vec<Scheduled>,
 }
 
 impl Case<'_> {
@@ -57,11 +58,12 @@ impl Case<'_> {
     async fn step(&mut self, dice: &mut Dice) {
         self.now += dice.below(4);
         let id = self.id(dice);
-        match dice.below(8) {
+        match dice.below(9) {
             0 => self.submit(id, dice).await,
             1 | 2 => self.extend(id, dice).await,
             3 => self.withdraw(id).await,
             4 | 5 => self.claim(dice).await,
+            6 => self.stop(id, dice).await,
             _ => self.settle(id, dice).await,
         }
     }
@@ -80,6 +82,7 @@ impl Case<'_> {
             at: due,
             due,
             failures: 0,
+            in_doubt: false,
             claim: None,
         };
         self.messages.insert(id, expected);
@@ -87,14 +90,15 @@ impl Case<'_> {
 
     async fn extend(&mut self, id: String, dice: &mut Dice) {
         let by = dice.below(5);
-        let asked = Asked::Extend(Extend::By(Duration::from_millis(by)));
+        let asked = Operation::Extend(Extend::By(Duration::from_millis(by)));
         let answer = self.stage.change(&id, asked, self.now).await;
         let Some(expected) = self.messages.get_mut(&id) else {
             return assert!(matches!(answer, Err(Error::NotFound(_))));
         };
         let due = expected.due + by;
         let is_later = due > expected.at.max(self.now);
-        let is_possible = expected.state == StateName::Scheduled && is_later;
+        let is_certain = expected.state == StateName::Scheduled && !expected.in_doubt;
+        let is_possible = is_certain && is_later;
         assert_eq!(answer.is_ok(), is_possible, "{id}: {answer:?}");
         if is_possible {
             (expected.at, expected.due) = (due, due);
@@ -102,20 +106,39 @@ impl Case<'_> {
     }
 
     async fn withdraw(&mut self, id: String) {
-        let answer = self.stage.change(&id, Asked::Withdraw, self.now).await;
+        let answer = self.stage.change(&id, Operation::Withdraw, self.now).await;
         let Some(expected) = self.messages.get_mut(&id) else {
             return assert!(matches!(answer, Err(Error::NotFound(_))));
         };
-        let is_possible = expected.state == StateName::Scheduled;
+        let is_possible = expected.state == StateName::Scheduled && !expected.in_doubt;
         assert_eq!(answer.is_ok(), is_possible, "{id}: {answer:?}");
         if is_possible {
             expected.state = StateName::Withdrawn;
         }
     }
 
+    /// Seldom, since little is left to do then.
+    async fn stop(&mut self, id: String, dice: &mut Dice) {
+        if dice.below(3) > 0 {
+            return;
+        }
+        let answer = self.stage.change(&id, Operation::Stop, self.now).await;
+        let Some(expected) = self.messages.get_mut(&id) else {
+            return assert!(matches!(answer, Err(Error::NotFound(_))));
+        };
+        let runs = expected.state == StateName::Firing;
+        let is_possible = runs || expected.state == StateName::Scheduled;
+        assert_eq!(answer.is_ok(), is_possible, "{id}: {answer:?}");
+        if let Ok(message) = answer {
+            expected.state = StateName::Withdrawn;
+            expected.in_doubt |= runs;
+            assert_eq!(message.record.is_in_doubt(), expected.in_doubt, "{id}");
+        }
+    }
+
     /// Claims everything that was ever known, at some time around now.
     async fn claim(&mut self, dice: &mut Dice) {
-        let admitted = self.stage.line.admitted.lock().unwrap().clone();
+        let admitted = self.stage.due_index.admitted.lock().unwrap().clone();
         self.known.extend(admitted);
         self.known.dedup();
         let time = self.now.saturating_sub(dice.below(2));
@@ -153,6 +176,15 @@ impl Case<'_> {
             return;
         };
         let schedule = Schedule::new(WAITS.map(Duration::from_millis));
+        if expected.state == StateName::Withdrawn {
+            // It was stopped: whatever the attempt comes to counts no more.
+            let outcome = if dice.below(2) == 0 {
+                Outcome::Delivered
+            } else {
+                Outcome::Failed(Undelivered::retry("500"), schedule)
+            };
+            return self.stage.settle(claim, outcome, self.now).await;
+        }
         let outcome = match dice.below(4) {
             0 => {
                 expected.state = StateName::Delivered;
@@ -175,7 +207,13 @@ impl Case<'_> {
                     None => expected.state = StateName::Dead,
                 }
                 expected.failures += 1;
-                Outcome::Failed(Undelivered::retry("500"), schedule)
+                let undelivered = if dice.below(2) == 0 {
+                    Undelivered::retry("500")
+                } else {
+                    expected.in_doubt = true;
+                    Undelivered::unknown("no answer")
+                };
+                Outcome::Failed(undelivered, schedule)
             }
         };
         self.stage.settle(claim, outcome, self.now).await;
@@ -190,13 +228,16 @@ impl Case<'_> {
                 "{id}"
             );
             assert_eq!(message.record.due().as_millis(), expected.due, "{id}");
+            if expected.state != StateName::Delivered {
+                assert_eq!(message.record.is_in_doubt(), expected.in_doubt, "{id}");
+            }
             for state in STATES {
                 let query = Query {
                     topic: Some(id.clone()),
                     ..Query::new(state)
                 };
-                let page = self.stage.store.list(&query).await.unwrap();
-                let listed: Vec<_> = page.messages.iter().map(|message| &message.id).collect();
+                let listed = self.stage.list(query).await;
+                let listed: Vec<_> = listed.iter().map(|message| &message.id).collect();
                 let here = (state == expected.state).then_some(&message.id);
                 assert_eq!(
                     listed,
@@ -232,11 +273,19 @@ async fn a_hundred_thousand_interleavings_in_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_interleavings_on_disk() {
-    // One after the other on a store: the cases see only their own messages.
-    let stage = Stage::on_disk().await;
-    for seed in 0..400 {
-        run(&stage, seed, 24).await;
-        stage.line.admitted.lock().unwrap().clear();
+    many_interleavings(&Stage::on_disk().await, 400).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_interleavings_on_disk_with_tiny_sizes() {
+    many_interleavings(&Stage::tiny().await, 200).await;
+}
+
+/// One after the other on a store: the cases see only their own messages.
+async fn many_interleavings(stage: &Stage, cases: u64) {
+    for seed in 0..cases {
+        run(stage, seed, 24).await;
+        stage.due_index.admitted.lock().unwrap().clear();
         // Whatever is left would be claimed by the next one.
         for waiting in stage.waiting().await {
             for claim in stage.claim(vec![waiting], u64::MAX).await {

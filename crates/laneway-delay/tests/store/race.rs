@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_delay::Extend;
-use laneway_delay::store::{Asked, Change, Outcome};
+use laneway_delay::store::{Change, Operation, Outcome};
 
-use crate::place::{Stage, at, id_of, message};
+use crate::stage::{Stage, at, id_of, message};
 
 const MESSAGES: usize = 3000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_a_claim_and_a_withdraw_one_wins_on_disk() {
     one_wins(Arc::new(Stage::on_disk().await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_a_claim_and_a_withdraw_one_wins_on_disk_with_tiny_sizes() {
+    one_wins(Arc::new(Stage::tiny().await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -24,7 +29,7 @@ async fn of_a_claim_and_a_withdraw_one_wins_in_memory() {
 async fn one_wins(stage: Arc<Stage>) {
     let drafts = (0..MESSAGES).map(|number| {
         let submission = message(&format!("m{number}"), 10);
-        crate::place::draft(submission, 0)
+        crate::stage::draft(submission, 0)
     });
     let answers = stage.store.submit(drafts.collect()).await;
     assert!(answers.iter().all(Result::is_ok));
@@ -49,11 +54,11 @@ async fn one_wins(stage: Arc<Stage>) {
                 for number in (task..MESSAGES).rev().step_by(8) {
                     let id = format!("m{number}");
                     if number % 3 == 0 {
-                        let extend = Asked::Extend(Extend::To(at(50)));
+                        let extend = Operation::Extend(Extend::To(at(50)));
                         if stage.change(&id, extend, 5).await.is_ok() {
                             extended.insert(id);
                         }
-                    } else if stage.change(&id, Asked::Withdraw, 5).await.is_ok() {
+                    } else if stage.change(&id, Operation::Withdraw, 5).await.is_ok() {
                         withdrawn.insert(id);
                     }
                 }
@@ -85,25 +90,29 @@ async fn one_wins(stage: Arc<Stage>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_change_builds_on_the_one_before_on_disk() {
-    each_counts(Arc::new(Stage::on_disk().await)).await;
+    each_counts(Arc::new(Stage::on_disk().await), 200, 12).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_change_builds_on_the_one_before_on_disk_with_tiny_sizes() {
+    each_counts(Arc::new(Stage::tiny().await), 20, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_change_builds_on_the_one_before_in_memory() {
-    each_counts(Arc::new(Stage::in_memory())).await;
+    each_counts(Arc::new(Stage::in_memory()), 200, 12).await;
 }
 
 /// Many change the same messages at the same time: of as many steps that were said yes to, none is lost, and
 /// of as many withdraws one is said yes to.
-async fn each_counts(stage: Arc<Stage>) {
+async fn each_counts(stage: Arc<Stage>, messages: usize, rounds: usize) {
     const CLIENTS: usize = 8;
-    const ROUNDS: usize = 12;
-    let ids: Vec<String> = (0..200).map(|number| format!("m{number}")).collect();
+    let ids: Vec<String> = (0..messages).map(|number| format!("m{number}")).collect();
     for id in &ids {
         stage.submit(message(id, 10), 0).await.unwrap();
     }
     // Everybody asks for each message twice in one request.
-    let ask = async |what: Asked, rounds: usize| {
+    let ask = async |what: Operation, rounds: usize| {
         let clients = (0..CLIENTS).map(|_| {
             let (stage, ids) = (stage.clone(), ids.clone());
             tokio::spawn(async move {
@@ -127,14 +136,14 @@ async fn each_counts(stage: Arc<Stage>) {
         }
         yes
     };
-    let step = Asked::Extend(Extend::By(Duration::from_millis(1)));
-    let steps = 2 * CLIENTS * ROUNDS;
-    assert_eq!(ask(step, ROUNDS).await, steps * ids.len());
+    let step = Operation::Extend(Extend::By(Duration::from_millis(1)));
+    let steps = 2 * CLIENTS * rounds;
+    assert_eq!(ask(step, rounds).await, steps * ids.len());
     for id in &ids {
         let due = stage.get(id).await.unwrap().record.due();
         assert_eq!(due, at(10 + steps as u64), "{id}");
     }
     assert_eq!(stage.waiting().await.len(), ids.len());
-    assert_eq!(ask(Asked::Withdraw, 1).await, ids.len());
+    assert_eq!(ask(Operation::Withdraw, 1).await, ids.len());
     assert!(stage.waiting().await.is_empty());
 }

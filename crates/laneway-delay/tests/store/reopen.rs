@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use laneway_delay::store::{Asked, Change, DiskStore, Place, Store};
+use laneway_delay::store::{Change, DiskStore, DueKey, Operation, Store};
 use laneway_delay::{Error, Extend, StateName, Submission, Timestamp};
 
-use crate::place::{at, draft, id_of, message};
+use crate::stage::{at, draft, id_of, message};
 
 async fn open(path: &Path) -> DiskStore {
     // Whoever dropped it may still be about to let go.
@@ -19,7 +19,7 @@ async fn open(path: &Path) -> DiskStore {
     }
 }
 
-async fn change(store: &DiskStore, id: &str, what: Asked) {
+async fn change(store: &DiskStore, id: &str, what: Operation) {
     let change = Change {
         id: id_of(id),
         now: at(5),
@@ -33,8 +33,8 @@ async fn fill(store: &DiskStore) {
     for answer in store.submit(drafts.to_vec()).await {
         answer.unwrap();
     }
-    change(store, "a", Asked::Withdraw).await;
-    let extend = Asked::Extend(Extend::To(at(99)));
+    change(store, "a", Operation::Withdraw).await;
+    let extend = Operation::Extend(Extend::To(at(99)));
     change(store, "b", extend).await;
 }
 
@@ -45,10 +45,10 @@ async fn check(store: &DiskStore) {
     };
     assert_eq!(state("a").await, StateName::Withdrawn);
     assert_eq!(state("b").await, StateName::Scheduled);
-    let until = Place::at(Timestamp::MAX);
-    let line = store.scan(store.floor(), until, 10).await.unwrap();
-    let places: Vec<_> = line.iter().map(|one| one.place.at).collect();
-    assert_eq!(places, [at(10), at(99)]);
+    let until = DueKey::at(Timestamp::MAX);
+    let due_index = store.scan(store.floor(), until, 10).await.unwrap();
+    let due_keys: Vec<_> = due_index.iter().map(|one| one.due_key.at).collect();
+    assert_eq!(due_keys, [at(10), at(99)]);
     let counts = store.counts()["t"];
     assert_eq!((counts.scheduled, counts.withdrawn), (2, 1));
     // The keys are known, and a new message gets a new number.
@@ -62,7 +62,7 @@ async fn check(store: &DiskStore) {
     assert!(!store.submit(vec![again]).await[0].as_ref().unwrap().is_new);
     let new = format!(
         "new-{}",
-        line.len() + usize::try_from(counts.scheduled).unwrap()
+        due_index.len() + usize::try_from(counts.scheduled).unwrap()
     );
     let submission = message(&new, 10);
     store
@@ -71,14 +71,14 @@ async fn check(store: &DiskStore) {
         .pop()
         .unwrap()
         .unwrap();
-    let line = store
-        .scan(Place::FIRST, Place::at(at(11)), 10)
+    let due_index = store
+        .scan(DueKey::FIRST, DueKey::at(at(11)), 10)
         .await
         .unwrap();
-    assert_eq!(line.len(), 2);
-    let withdraw = Asked::Withdraw;
+    assert_eq!(due_index.len(), 2);
+    let withdraw = Operation::Withdraw;
     change(store, &new, withdraw).await;
-    change(store, &new, Asked::Purge).await;
+    change(store, &new, Operation::Purge).await;
 }
 
 #[tokio::test]
@@ -125,11 +125,11 @@ async fn what_was_told_is_there_after_a_crash() {
     let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = open(folder.path()).await;
     fill(&store).await;
-    let line = store
-        .scan(Place::FIRST, Place::at(at(11)), 10)
+    let due_index = store
+        .scan(DueKey::FIRST, DueKey::at(at(11)), 10)
         .await
         .unwrap();
-    assert_eq!(store.claim(line, at(10)).await.unwrap().len(), 1);
+    assert_eq!(store.claim(due_index, at(10)).await.unwrap().len(), 1);
     crashed(folder.path(), copy.path());
     // The keys are known, what was firing waits, what was withdrawn is so.
     check(&open(copy.path()).await).await;
@@ -151,11 +151,11 @@ async fn two_submits_with_one_key_make_one_message_across_a_crash() {
     let store = open(copy.path()).await;
     let again = store.submit(keyed()).await.remove(0).unwrap();
     assert_eq!((again.id, again.is_new), (first.id, false));
-    let line = store
-        .scan(Place::FIRST, Place::at(at(99)), 9)
+    let due_index = store
+        .scan(DueKey::FIRST, DueKey::at(at(99)), 9)
         .await
         .unwrap();
-    assert_eq!(line.len(), 1);
+    assert_eq!(due_index.len(), 1);
 }
 
 #[tokio::test]
@@ -163,11 +163,11 @@ async fn what_was_firing_waits_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     fill(&store).await;
-    let line = store
-        .scan(Place::FIRST, Place::at(at(11)), 10)
+    let due_index = store
+        .scan(DueKey::FIRST, DueKey::at(at(11)), 10)
         .await
         .unwrap();
-    assert_eq!(store.claim(line, at(10)).await.unwrap().len(), 1);
+    assert_eq!(store.claim(due_index, at(10)).await.unwrap().len(), 1);
     drop(store);
     check(&open(folder.path()).await).await;
 }

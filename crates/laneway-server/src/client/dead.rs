@@ -1,12 +1,15 @@
 //! `laneway dead`: list, replay, purge.
 
+use std::path::Path;
+
 use anyhow::bail;
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::delay::PageArgs;
-use super::server::{Connection, Server};
+use super::failed::Failed;
+use super::server::{Answer, Connection, Server};
 use super::{show, table};
 
 /// What can be done with messages that were given up.
@@ -24,15 +27,16 @@ pub(crate) enum DeadCommand {
 
     /// Make new messages of dead ones, due now. The dead ones are gone then.
     #[command(
+        group = clap::ArgGroup::new("which").required(true),
         after_help = "Examples:\n  laneway dead replay order-4711\n  laneway dead replay --all --topic reminders"
     )]
     Replay {
         /// The id of one.
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        #[arg(group = "which")]
         id: Option<String>,
 
         /// All of them, or all of one topic.
-        #[arg(long)]
+        #[arg(long, group = "which")]
         all: bool,
 
         /// Only those of this topic.
@@ -45,19 +49,20 @@ pub(crate) enum DeadCommand {
 
     /// Forget dead messages for good.
     #[command(
+        group = clap::ArgGroup::new("which").required(true),
         after_help = "Examples:\n  laneway dead purge order-4711\n  laneway dead purge --topic reminders\n  laneway dead purge --all"
     )]
     Purge {
         /// The id of one.
-        #[arg(required_unless_present_any = ["all", "topic"], conflicts_with_all = ["all", "topic"])]
+        #[arg(group = "which")]
         id: Option<String>,
 
         /// All of them.
-        #[arg(long, conflicts_with = "topic")]
+        #[arg(long, group = "which")]
         all: bool,
 
         /// All of this topic.
-        #[arg(long)]
+        #[arg(long, group = "which")]
         topic: Option<String>,
 
         #[command(flatten)]
@@ -65,10 +70,20 @@ pub(crate) enum DeadCommand {
     },
 }
 
-pub(super) async fn run(command: DeadCommand) -> anyhow::Result<()> {
+impl DeadCommand {
+    pub(super) fn connection(&self) -> &Connection {
+        match self {
+            Self::List { connection, .. }
+            | Self::Replay { connection, .. }
+            | Self::Purge { connection, .. } => connection,
+        }
+    }
+}
+
+pub(super) async fn run(command: DeadCommand, config: Option<&Path>) -> anyhow::Result<()> {
     match command {
         DeadCommand::List { page, connection } => {
-            let server = connection.open()?;
+            let server = connection.open(config)?;
             let mut url = server.url(&["v1", "dead"])?;
             page.add_to(&mut url);
             let answer = server.send(Method::GET, url, &[], None).await?;
@@ -79,15 +94,21 @@ pub(super) async fn run(command: DeadCommand) -> anyhow::Result<()> {
             connection,
             ..
         } => {
-            let answer = replay(&connection.open()?, &id).await?;
+            let answer = replay(&connection.open(config)?, &id).await?;
             show(&connection, &answer, table::accepted)
         }
         DeadCommand::Replay {
             topic, connection, ..
         } => {
-            let replayed = replay_all(&connection.open()?, topic.as_deref()).await?;
-            let answer = json!({ "replayed": replayed });
-            show(&connection, &answer, |_| format!("replayed: {replayed}\n"))
+            let all = replay_all(&connection.open(config)?, topic.as_deref()).await?;
+            let Replayed { replayed, skipped } = all;
+            let value = json!({ "replayed": replayed, "skipped": skipped });
+            let text = value.to_string();
+            let answer = Answer { text, value };
+            show(&connection, &answer, |_| match skipped {
+                0 => format!("replayed: {replayed}\n"),
+                _ => format!("replayed: {replayed}\nskipped: {skipped}, which are dead no more\n"),
+            })
         }
         DeadCommand::Purge {
             id,
@@ -95,7 +116,7 @@ pub(super) async fn run(command: DeadCommand) -> anyhow::Result<()> {
             connection,
             ..
         } => {
-            let server = connection.open()?;
+            let server = connection.open(config)?;
             let url = match (&id, &topic) {
                 (Some(id), _) => server.url(&["v1", "dead", id])?,
                 (None, topic) => {
@@ -110,20 +131,27 @@ pub(super) async fn run(command: DeadCommand) -> anyhow::Result<()> {
             };
             let answer = server.send(Method::DELETE, url, &[], None).await?;
             show(&connection, &answer, |answer| {
-                let purged = answer.get("purged").map(Value::to_string);
+                let purged = answer.value.get("purged").map(Value::to_string);
                 format!("purged: {}\n", purged.unwrap_or_default())
             })
         }
     }
 }
 
-async fn replay(server: &Server, id: &str) -> anyhow::Result<Value> {
+async fn replay(server: &Server, id: &str) -> anyhow::Result<Answer> {
     let url = server.url(&["v1", "dead", id, "replay"])?;
     server.send(Method::POST, url, &[], None).await
 }
 
+/// What became of many.
+struct Replayed {
+    replayed: usize,
+    /// How many were replayed or purged by others meanwhile.
+    skipped: usize,
+}
+
 /// All that are dead when it starts. Some may die again meanwhile; they are not replayed again.
-async fn replay_all(server: &Server, topic: Option<&str>) -> anyhow::Result<usize> {
+async fn replay_all(server: &Server, topic: Option<&str>) -> anyhow::Result<Replayed> {
     let mut ids = Vec::new();
     let mut after: Option<String> = None;
     loop {
@@ -138,7 +166,7 @@ async fn replay_all(server: &Server, topic: Option<&str>) -> anyhow::Result<usiz
                 pairs.append_pair("after", after);
             }
         }
-        let page = server.send(Method::GET, url, &[], None).await?;
+        let page = server.send(Method::GET, url, &[], None).await?.value;
         let Some(messages) = page.get("messages").and_then(Value::as_array) else {
             bail!("the server answered without messages: is it a laneway?");
         };
@@ -152,8 +180,22 @@ async fn replay_all(server: &Server, topic: Option<&str>) -> anyhow::Result<usiz
             None => break,
         }
     }
+    let mut all = Replayed {
+        replayed: 0,
+        skipped: 0,
+    };
     for id in &ids {
-        replay(server, id).await?;
+        match replay(server, id).await {
+            Ok(_) => all.replayed += 1,
+            Err(error) => match error.downcast::<Failed>() {
+                Ok(failed) if failed.is_about_state() => all.skipped += 1,
+                Ok(failed) => return Err(failed.after("replayed", all.replayed).into()),
+                Err(error) => {
+                    let before = format!("replayed before that: {}", all.replayed);
+                    return Err(error.context(before));
+                }
+            },
+        }
     }
-    Ok(ids.len())
+    Ok(all)
 }

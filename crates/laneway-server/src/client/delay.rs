@@ -1,12 +1,15 @@
 //! `laneway delay`: submit, extend, withdraw, get, list.
 
 use std::io::{self, Read};
+use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::server::Connection;
@@ -21,6 +24,7 @@ pub(crate) enum DelayCommand {
 
     /// Make a message due later. The answer is final.
     #[command(
+        group = clap::ArgGroup::new("how").required(true),
         after_help = "Examples:\n  laneway delay extend order-4711 --by 10m\n  laneway delay extend order-4711 --to 2030-01-31T12:00:00Z"
     )]
     Extend {
@@ -28,27 +32,28 @@ pub(crate) enum DelayCommand {
         id: String,
 
         /// How much later than it is due now, such as 10m.
-        #[arg(
-            long,
-            value_name = "TIME",
-            required_unless_present = "to",
-            conflicts_with = "to"
-        )]
+        #[arg(long, value_name = "TIME", group = "how")]
         by: Option<String>,
 
         /// The new due time, which has to be later.
-        #[arg(long, value_name = "DATE")]
+        #[arg(long, value_name = "DATE", group = "how")]
         to: Option<String>,
 
         #[command(flatten)]
         connection: Connection,
     },
 
-    /// Take a message back. After a yes it is not delivered.
-    #[command(after_help = "Example: laneway delay withdraw order-4711")]
+    /// Take a message back. After a yes it was not delivered, and will not be.
+    #[command(
+        after_help = "Examples:\n  laneway delay withdraw order-4711\n  laneway delay withdraw order-4711 --stop"
+    )]
     Withdraw {
         /// The id of the message.
         id: String,
+
+        /// Also if an attempt runs or gave no answer: no further attempts, but it may have been delivered.
+        #[arg(long)]
+        stop: bool,
 
         #[command(flatten)]
         connection: Connection,
@@ -64,7 +69,7 @@ pub(crate) enum DelayCommand {
         connection: Connection,
     },
 
-    /// List messages: those that wait, unless another state is asked for.
+    /// List messages: those that wait or are being delivered, unless a state is asked for.
     #[command(
         after_help = "Examples:\n  laneway delay list --topic reminders\n  laneway delay list --state delivered --limit 10 --json"
     )]
@@ -107,31 +112,25 @@ pub(crate) struct PageArgs {
 
 /// A message to submit.
 #[derive(Debug, Args)]
+#[command(
+    group = clap::ArgGroup::new("when").required(true),
+    group = clap::ArgGroup::new("where").required(true)
+)]
 pub(crate) struct Submit {
     /// What the message belongs to.
     #[arg(long)]
     topic: String,
 
-    /// How long from now it is due: 1500ms, 30s, 15m, 2h, 7d.
-    #[arg(
-        long = "in",
-        value_name = "TIME",
-        required_unless_present = "at",
-        conflicts_with = "at"
-    )]
+    /// How long from now it is due: 1500ms, 30s, 15m, 1h30m, 7d; a number alone is milliseconds.
+    #[arg(long = "in", value_name = "TIME", group = "when")]
     delay: Option<String>,
 
-    /// When it is due, by RFC 3339: 2030-01-31T12:00:00Z.
-    #[arg(long, value_name = "DATE")]
+    /// When it is due, by RFC 3339: 2030-01-31T12:00:00Z; a number is milliseconds since 1970.
+    #[arg(long, value_name = "DATE", group = "when")]
     at: Option<String>,
 
     /// Call this URL when it is due.
-    #[arg(
-        long,
-        value_name = "URL",
-        required_unless_present = "bus",
-        conflicts_with = "bus"
-    )]
+    #[arg(long, value_name = "URL", group = "where")]
     callback: Option<String>,
 
     /// The method of the callback.
@@ -146,8 +145,8 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "TIME", requires = "callback")]
     timeout: Option<String>,
 
-    /// Publish it to this topic of the bus when it is due.
-    #[arg(long, value_name = "TOPIC", requires_all = ["aggregate_id", "event_type"])]
+    /// Publish it to this topic of the server's bus (`serve --bus`) when it is due.
+    #[arg(long, value_name = "TOPIC", group = "where", requires_all = ["aggregate_id", "event_type"])]
     bus: Option<String>,
 
     /// The aggregate of the event.
@@ -170,11 +169,15 @@ pub(crate) struct Submit {
     #[arg(long)]
     id: Option<String>,
 
+    /// Take the place of the message that has this id, if there is one that waits or has ended.
+    #[arg(long, requires = "id")]
+    replace: bool,
+
     /// A second submission with the same key is the same message.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 
-    /// The waits between attempts, such as 1s,10s,1m.
+    /// The waits between attempts, such as 1s,10s,1m; `none` is one attempt.
     #[arg(long, value_name = "TIMES")]
     retry: Option<String>,
 
@@ -186,10 +189,22 @@ pub(crate) struct Submit {
     connection: Connection,
 }
 
-pub(super) async fn run(command: DelayCommand) -> anyhow::Result<()> {
+impl DelayCommand {
+    pub(super) fn connection(&self) -> &Connection {
+        match self {
+            Self::Submit(submit) => &submit.connection,
+            Self::Extend { connection, .. }
+            | Self::Withdraw { connection, .. }
+            | Self::Get { connection, .. }
+            | Self::List { connection, .. } => connection,
+        }
+    }
+}
+
+pub(super) async fn run(command: DelayCommand, config: Option<&Path>) -> anyhow::Result<()> {
     match command {
         DelayCommand::Submit(submit) => {
-            let server = submit.connection.open()?;
+            let server = submit.connection.open(config)?;
             let body = submit.body()?;
             let url = server.url(&["v1", "messages"])?;
             let key = submit.idempotency_key.as_deref();
@@ -197,9 +212,7 @@ pub(super) async fn run(command: DelayCommand) -> anyhow::Result<()> {
                 .map(|key| ("idempotency-key", key))
                 .into_iter()
                 .collect();
-            let answer = server
-                .send(Method::POST, url, &headers, Some(&body))
-                .await?;
+            let answer = server.send(Method::POST, url, &headers, Some(body)).await?;
             show(&submit.connection, &answer, table::accepted)
         }
         DelayCommand::Extend {
@@ -208,27 +221,33 @@ pub(super) async fn run(command: DelayCommand) -> anyhow::Result<()> {
             to,
             connection,
         } => {
-            let server = connection.open()?;
+            let server = connection.open(config)?;
             let url = server.url(&["v1", "messages", &id, "extend"])?;
             let body = match (by, to) {
-                (Some(by), _) => json!({ "by": by }),
-                (None, to) => json!({ "to": to }),
+                (Some(by), _) => json!({ "by": time(&by) }),
+                (None, to) => json!({ "to": to.as_deref().map(time) }),
             };
-            let answer = server.send(Method::POST, url, &[], Some(&body)).await?;
+            let body = Some(body.to_string());
+            let answer = server.send(Method::POST, url, &[], body).await?;
             show(&connection, &answer, |answer| {
                 table::changed("extended", answer)
             })
         }
-        DelayCommand::Withdraw { id, connection } => {
-            let server = connection.open()?;
-            let url = server.url(&["v1", "messages", &id])?;
+        DelayCommand::Withdraw {
+            id,
+            stop,
+            connection,
+        } => {
+            let server = connection.open(config)?;
+            let mut url = server.url(&["v1", "messages", &id])?;
+            if stop {
+                url.query_pairs_mut().append_pair("stop", "true");
+            }
             let answer = server.send(Method::DELETE, url, &[], None).await?;
-            show(&connection, &answer, |answer| {
-                table::changed("withdrawn", answer)
-            })
+            show(&connection, &answer, table::withdrawn)
         }
         DelayCommand::Get { id, connection } => {
-            let server = connection.open()?;
+            let server = connection.open(config)?;
             let url = server.url(&["v1", "messages", &id])?;
             let answer = server.send(Method::GET, url, &[], None).await?;
             show(&connection, &answer, table::message)
@@ -238,13 +257,21 @@ pub(super) async fn run(command: DelayCommand) -> anyhow::Result<()> {
             page,
             connection,
         } => {
-            let server = connection.open()?;
+            let server = connection.open(config)?;
             let mut url = server.url(&["v1", "messages"])?;
             page.add_to(&mut url);
+            let mut firing = url.clone();
+            firing.query_pairs_mut().append_pair("state", "firing");
+            // What is being delivered waits too, for people; a program gets the one list that it asked for.
+            let also_firing = state.is_none() && page.after.is_none() && !connection.json;
             if let Some(state) = state {
                 url.query_pairs_mut().append_pair("state", &state);
             }
-            let answer = server.send(Method::GET, url, &[], None).await?;
+            let mut answer = server.send(Method::GET, url, &[], None).await?;
+            if also_firing {
+                let firing = server.send(Method::GET, firing, &[], None).await?;
+                table::put_first(&mut answer, firing);
+            }
             show(&connection, &answer, table::messages)
         }
     }
@@ -263,25 +290,41 @@ impl PageArgs {
     }
 }
 
+/// What is sent. The payload goes as it was written.
+#[derive(Serialize)]
+struct Body {
+    #[serde(flatten)]
+    parts: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+}
+
+/// A time or a date; digits alone are a number of milliseconds.
+fn time(text: &str) -> Value {
+    text.parse::<u64>()
+        .map_or_else(|_| json!(text), |millis| json!(millis))
+}
+
 impl Submit {
-    fn body(&self) -> anyhow::Result<Value> {
-        let mut body = Map::new();
+    fn body(&self) -> anyhow::Result<String> {
+        let mut parts = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
             if let Some(value) = value {
-                body.insert(name.to_owned(), value);
+                parts.insert(name.to_owned(), value);
             }
         };
         let text = |value: &Option<String>| value.clone().map(Value::String);
         set("topic", Some(json!(self.topic)));
-        set("delay", text(&self.delay));
-        set("deliver_at", text(&self.at));
+        set("delay", self.delay.as_deref().map(time));
+        set("deliver_at", self.at.as_deref().map(time));
         set("id", text(&self.id));
+        set("replace", self.replace.then_some(Value::Bool(true)));
         set("content_type", text(&self.content_type));
         set("target", Some(self.target()?));
-        let retry = self
-            .retry
-            .as_deref()
-            .map(|waits| waits.split(',').map(str::trim).collect());
+        let retry = self.retry.as_deref().map(|waits| match waits {
+            "none" => Vec::new(),
+            waits => waits.split(',').map(str::trim).collect(),
+        });
         set("retry", retry.map(|waits: Vec<&str>| json!(waits)));
         if !self.metadata.is_empty() {
             let entries = self
@@ -291,11 +334,15 @@ impl Submit {
             let entries: Map<String, Value> = entries.collect::<anyhow::Result<_>>()?;
             set("metadata", Some(Value::Object(entries)));
         }
-        if let Some(payload) = self.payload()? {
-            let (name, value) = self.content(payload)?;
-            set(name, Some(value));
+        let mut payload = None;
+        if let Some(bytes) = self.payload()? {
+            if self.content_type.is_some() {
+                set("payload_base64", Some(json!(STANDARD.encode(bytes))));
+            } else {
+                payload = Some(raw(bytes)?);
+            }
         }
-        Ok(Value::Object(body))
+        serde_json::to_string(&Body { parts, payload }).context("cannot write the request")
     }
 
     fn target(&self) -> anyhow::Result<Value> {
@@ -312,10 +359,11 @@ impl Submit {
             .map(|header| split("--header", header, ':'));
         let headers: Map<String, Value> = headers.collect::<anyhow::Result<_>>()?;
         let mut callback = json!({ "url": url, "headers": headers });
-        for (name, value) in [("method", &self.method), ("timeout", &self.timeout)] {
-            if let Some(value) = value {
-                callback[name] = json!(value);
-            }
+        if let Some(method) = &self.method {
+            callback["method"] = json!(method);
+        }
+        if let Some(timeout) = &self.timeout {
+            callback["timeout"] = time(timeout);
         }
         Ok(json!({ "callback": callback }))
     }
@@ -331,19 +379,16 @@ impl Submit {
             other => Ok(other.map(|text| text.as_bytes().to_vec())),
         }
     }
+}
 
-    /// JSON goes as it is, anything else in base64.
-    fn content(&self, payload: Vec<u8>) -> anyhow::Result<(&'static str, Value)> {
-        if self.content_type.is_some() {
-            return Ok(("payload_base64", json!(STANDARD.encode(payload))));
-        }
-        match serde_json::from_slice(&payload) {
-            Ok(json) => Ok(("payload", json)),
-            Err(error) => bail!(
-                "--payload is not JSON ({error}): quote it for the shell, or say what it is with --content-type"
-            ),
-        }
-    }
+/// JSON, byte for byte.
+fn raw(payload: Vec<u8>) -> anyhow::Result<Box<RawValue>> {
+    let text = String::from_utf8(payload).context("--payload is not JSON, nor text")?;
+    serde_json::from_str(&text).map_err(|error| {
+        anyhow!(
+            "--payload is not JSON ({error}): quote it for the shell, or say what it is with --content-type"
+        )
+    })
 }
 
 /// `NAME=VALUE`, or `NAME: VALUE`.

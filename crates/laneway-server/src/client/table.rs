@@ -5,9 +5,11 @@ use std::time::SystemTime;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use laneway_delay::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use crate::config::value::show_time;
+use super::server::Answer;
 use crate::http::time::Moment;
 
 pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
@@ -15,22 +17,29 @@ pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 /// What became of a submission or a replay.
-pub(super) fn accepted(answer: &Value) -> String {
+pub(super) fn accepted(answer: &Answer) -> String {
+    let answer = &answer.value;
     let duplicate = answer.get("duplicate").and_then(Value::as_bool) == Some(true);
     let verb = if duplicate {
         "was there already"
     } else {
         "accepted"
     };
+    // One that has ended does not fire again, however it was asked for.
+    let state = match text(answer, "state") {
+        "" | "scheduled" => String::new(),
+        state => format!("; it is {state}, and --replace plans it anew"),
+    };
     format!(
-        "{verb}: {}, due {}\n",
+        "{verb}: {}, due {}{state}\n",
         text(answer, "id"),
         moment(text(answer, "due"))
     )
 }
 
 /// A message after a change.
-pub(super) fn changed(verb: &str, answer: &Value) -> String {
+pub(super) fn changed(verb: &str, answer: &Answer) -> String {
+    let answer = &answer.value;
     format!(
         "{verb}: {}, due {}\n",
         text(answer, "id"),
@@ -38,8 +47,36 @@ pub(super) fn changed(verb: &str, answer: &Value) -> String {
     )
 }
 
+/// A message that was taken back, or stopped.
+pub(super) fn withdrawn(answer: &Answer) -> String {
+    if in_doubt(&answer.value) {
+        let stopped = changed("stopped", answer);
+        format!("{}; it may have been delivered\n", stopped.trim_end())
+    } else {
+        changed("withdrawn", answer)
+    }
+}
+
+fn in_doubt(message: &Value) -> bool {
+    message.get("may_have_been_delivered") == Some(&Value::Bool(true))
+}
+
+/// Puts the messages of one list before those of another.
+pub(super) fn put_first(answer: &mut Answer, first: Answer) {
+    let mut first = first.value;
+    let first = first.get_mut("messages").and_then(Value::as_array_mut);
+    let rest = answer
+        .value
+        .get_mut("messages")
+        .and_then(Value::as_array_mut);
+    if let (Some(first), Some(rest)) = (first, rest) {
+        rest.splice(..0, first.drain(..));
+    }
+}
+
 /// A list of messages.
-pub(super) fn messages(answer: &Value) -> String {
+pub(super) fn messages(answer: &Answer) -> String {
+    let answer = &answer.value;
     let none = Vec::new();
     let messages = answer
         .get("messages")
@@ -49,16 +86,27 @@ pub(super) fn messages(answer: &Value) -> String {
         return "no messages\n".to_owned();
     }
     let mut table = table();
-    table.set_header(["ID", "TOPIC", "STATE", "DUE", "ATTEMPTS", "TARGET"]);
+    let has_errors = messages
+        .iter()
+        .any(|message| message.get("last_error").is_some());
+    let mut header = vec!["ID", "TOPIC", "STATE", "DUE", "ATTEMPTS", "TARGET"];
+    if has_errors {
+        header.push("LAST ERROR");
+    }
+    table.set_header(header);
     for message in messages {
-        table.add_row([
+        let mut row = vec![
             text(message, "id").to_owned(),
             text(message, "topic").to_owned(),
             text(message, "state").to_owned(),
-            moment(text(message, "due")),
+            due(message),
             number(message, "attempts"),
             target(message),
-        ]);
+        ];
+        if has_errors {
+            row.push(text(message, "last_error").to_owned());
+        }
+        table.add_row(row);
     }
     let mut shown = format!("{table}\n");
     if let Some(next) = answer.get("next").and_then(Value::as_str) {
@@ -67,8 +115,26 @@ pub(super) fn messages(answer: &Value) -> String {
     shown
 }
 
+/// When it is due, or when it is tried again.
+fn due(message: &Value) -> String {
+    match text(message, "next_attempt") {
+        "" => moment(text(message, "due")),
+        next => format!("{}, again", moment(next)),
+    }
+}
+
+/// The payload, as it came.
+#[derive(Deserialize)]
+struct Payload<'a> {
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+}
+
 /// One message with its history.
-pub(super) fn message(answer: &Value) -> String {
+pub(super) fn message(answer: &Answer) -> String {
+    let payload: Option<Payload<'_>> = serde_json::from_str(&answer.text).ok();
+    let payload = payload.and_then(|payload| payload.payload);
+    let answer = &answer.value;
     let mut table = table();
     let mut row = |name: &str, value: String| {
         if !value.is_empty() {
@@ -79,6 +145,9 @@ pub(super) fn message(answer: &Value) -> String {
     row("topic", text(answer, "topic").to_owned());
     row("state", text(answer, "state").to_owned());
     row("cause", text(answer, "cause").to_owned());
+    if in_doubt(answer) {
+        row("delivered", "perhaps: an attempt gave no answer".to_owned());
+    }
     row("due", moment(text(answer, "due")));
     row("next attempt", moment(text(answer, "next_attempt")));
     row("ended", moment(text(answer, "ended")));
@@ -88,10 +157,7 @@ pub(super) fn message(answer: &Value) -> String {
     row("content type", text(answer, "content_type").to_owned());
     row(
         "payload",
-        answer
-            .get("payload")
-            .map(Value::to_string)
-            .unwrap_or_default(),
+        payload.map(RawValue::to_string).unwrap_or_default(),
     );
     row(
         "payload (base64)",
@@ -138,7 +204,17 @@ fn table() -> Table {
     table
 }
 
-fn number(value: &Value, name: &str) -> String {
+/// A table with these columns.
+pub(super) fn rows(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = table();
+    table.set_header(columns.iter().copied());
+    for row in rows {
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}
+
+pub(super) fn number(value: &Value, name: &str) -> String {
     value.get(name).map(Value::to_string).unwrap_or_default()
 }
 
@@ -171,7 +247,9 @@ fn distance(moment: Timestamp, now: Timestamp) -> String {
     // The two largest units say enough.
     let seconds = span.as_secs();
     let shown = match seconds {
-        0 => show_time(span),
+        0 => laneway_units::format_duration(std::time::Duration::from_millis(u64::from(
+            span.subsec_millis(),
+        ))),
         1..60 => format!("{seconds}s"),
         60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
         3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds % 3_600 / 60),

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::keys::{KEYS, Key};
+use super::key::Key;
+use super::keys::KEYS;
 use super::source::Origin;
 
 /// Everything that is wrong, not only the first thing.
@@ -52,6 +53,13 @@ pub(crate) enum Problem {
         accepts: String,
     },
 
+    #[error("`{key}` ({origin}): {advice}")]
+    Contradiction {
+        origin: Origin,
+        key: &'static str,
+        advice: String,
+    },
+
     #[error("{origin}: {message}")]
     Syntax { origin: Origin, message: String },
 
@@ -67,6 +75,7 @@ impl Problem {
             Self::UnknownKey { origin, .. }
             | Self::NotASection { origin, .. }
             | Self::Unacceptable { origin, .. }
+            | Self::Contradiction { origin, .. }
             | Self::Syntax { origin, .. } => origin,
         };
         match origin {
@@ -89,7 +98,7 @@ fn hint(suggestion: Option<&str>, name: fn(&Key) -> String) -> String {
 
 /// A file that was asked for and cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the configuration file {}: {source}", path.display())]
+#[error("cannot read the configuration file {}", path.display())]
 pub(crate) struct Unreadable {
     pub(super) path: PathBuf,
     pub(super) source: io::Error,

@@ -2,42 +2,16 @@
 
 use std::time::Duration;
 
-use super::Config;
-use super::value::{self, CallbackBody, LogFormat, LogLevel, Reach};
+use laneway_delay::callback::Body;
 
-/// The prefix of all environment variables that set a key.
-pub(crate) const ENVIRONMENT_PREFIX: &str = "LANEWAY_";
-
-/// One setting.
-pub(crate) struct Key {
-    /// The section and the name in it, as in the file: `serve.listen`.
-    pub(crate) name: &'static str,
-    /// The flag, without its dashes.
-    pub(crate) flag: &'static str,
-    /// What stands for the value in `--help`.
-    pub(crate) placeholder: &'static str,
-    pub(crate) help: &'static str,
-    /// What is accepted, in the words of an error message: "expected …".
-    pub(crate) accepts: &'static str,
-    /// How it is written in TOML.
-    pub(crate) form: Form,
-    /// Reads the value from text. `None` if it is not acceptable.
-    pub(crate) read: fn(&mut Config, &str) -> Option<()>,
-    /// The value as text that [`Key::read`] accepts.
-    pub(crate) show: fn(&Config) -> String,
-}
-
-/// The TOML type of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Text,
-    Integer,
-}
+use super::key::{Form, Key};
+use super::roles::{Registry, Roles};
+use super::value::{self, HostNames, LogFilter, LogFormat, LogLevel, Reach};
 
 const HOUR: Duration = Duration::from_hours(1);
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
-pub(crate) static KEYS: [Key; 21] = [
+pub(crate) static KEYS: [Key; 37] = [
     Key {
         name: "serve.listen",
         flag: "listen",
@@ -66,49 +40,49 @@ pub(crate) static KEYS: [Key; 21] = [
         flag: "header-timeout",
         placeholder: "TIME",
         help: "How long a client may take to send a request head, or idle between two requests",
-        accepts: "a time from 1ms to 1h, such as 500ms, 10s or 2m",
+        accepts: "a duration from 1ms to 1h, like 90s, 1h30m, 2w or PT5M",
         form: Form::Text,
         read: |config, text| {
             let time = value::time(text, Duration::from_millis(1)..=HOUR);
             value::set(&mut config.serve.header_timeout, time)
         },
-        show: |config| value::show_time(config.serve.header_timeout),
+        show: |config| laneway_units::format_duration(config.serve.header_timeout),
     },
     Key {
         name: "serve.write_timeout",
         flag: "write-timeout",
         placeholder: "TIME",
         help: "How long a client may leave its answer unread before it is cut off",
-        accepts: "a time from 1ms to 1h, such as 500ms, 10s or 2m",
+        accepts: "a duration from 1ms to 1h, like 90s, 1h30m, 2w or PT5M",
         form: Form::Text,
         read: |config, text| {
             let time = value::time(text, Duration::from_millis(1)..=HOUR);
             value::set(&mut config.serve.write_timeout, time)
         },
-        show: |config| value::show_time(config.serve.write_timeout),
+        show: |config| laneway_units::format_duration(config.serve.write_timeout),
     },
     Key {
         name: "serve.shutdown_timeout",
         flag: "shutdown-timeout",
         placeholder: "TIME",
         help: "How long requests in flight may take to finish once the server is told to stop",
-        accepts: "a time from 0s to 1h, such as 500ms, 10s or 2m",
+        accepts: "a duration from 0s to 1h, like 90s, 1h30m, 2w or PT5M",
         form: Form::Text,
         read: |config, text| {
             let time = value::time(text, Duration::ZERO..=HOUR);
             value::set(&mut config.serve.shutdown_timeout, time)
         },
-        show: |config| value::show_time(config.serve.shutdown_timeout),
+        show: |config| laneway_units::format_duration(config.serve.shutdown_timeout),
     },
     Key {
         name: "serve.max_body",
         flag: "max-body",
         placeholder: "BYTES",
         help: "The largest request body; a larger one is answered with 413",
-        accepts: "a whole number from 1024 to 268435456",
-        form: Form::Integer,
+        accepts: "a number of bytes from 1024 to 268435456, such as 65536 or 16MiB",
+        form: Form::Size,
         read: |config, text| {
-            let bytes = value::count(text, 1_024..=256 << 20);
+            let bytes = value::size(text, 1_024..=256 << 20);
             value::set(&mut config.serve.max_body, bytes)
         },
         show: |config| config.serve.max_body.to_string(),
@@ -127,7 +101,7 @@ pub(crate) static KEYS: [Key; 21] = [
         name: "serve.bus",
         flag: "bus",
         placeholder: "URL",
-        help: "The bus that messages are published to; `none` is an embedded one in the data directory",
+        help: "The bus that messages can be published to; with `none` there are callbacks only",
         accepts: "none, or the address of a bus, such as kafka://localhost:9092 or nats://localhost:4222",
         form: Form::Text,
         read: |config, text| {
@@ -147,11 +121,155 @@ pub(crate) static KEYS: [Key; 21] = [
         show: |config| value::show_switch(config.serve.sorakaq),
     },
     Key {
+        name: "serve.hosts",
+        flag: "hosts",
+        placeholder: "NAMES",
+        help: "The names that clients reach this server by; addresses and localhost need not be named",
+        accepts: "none, or names with commas, such as delay.example.com, laneway",
+        form: Form::Text,
+        read: |config, text| value::set(&mut config.serve.hosts, HostNames::parse(text)),
+        show: |config| config.serve.hosts.show(),
+    },
+    Key {
+        name: "serve.roles",
+        flag: "roles",
+        placeholder: "ROLES",
+        help: "What this process does: take messages (receive), decide and keep them (center), deliver them (worker), show the cluster (admin). Fewer than all need --log",
+        accepts: "roles with commas, such as receive,center,worker,admin",
+        form: Form::Text,
+        read: |config, text| value::set(&mut config.serve.roles, Roles::parse(text)),
+        show: |config| config.serve.roles.show(),
+    },
+    Key {
+        name: "serve.log",
+        flag: "log",
+        placeholder: "URL",
+        help: "The broker that the servers of a cluster share: it keeps their messages. With `none` this server is alone, and keeps them in the data directory",
+        accepts: "none, or kafka://HOST:PORT or nats://HOST:PORT",
+        form: Form::Text,
+        read: |config, text| value::set_optional(&mut config.serve.log, text, value::broker),
+        show: |config| value::show_optional(config.serve.log.as_ref(), String::clone),
+    },
+    Key {
+        name: "serve.registry",
+        flag: "registry",
+        placeholder: "URL",
+        help: "Where the servers of a cluster find each other; `auto` is the NATS of --log, or this process if it has all roles",
+        accepts: "auto, local, zookeeper://HOST:PORT or nats://HOST:PORT",
+        form: Form::Text,
+        read: |config, text| value::set(&mut config.serve.registry, Registry::parse(text)),
+        show: |config| config.serve.registry.show(),
+    },
+    Key {
+        name: "serve.backup",
+        flag: "backup",
+        placeholder: "URL",
+        help: "A Redis that a center copies its shards to, and restores a lost view from. Nothing is decided by it",
+        accepts: "none, or redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster:// for a Redis Cluster",
+        form: Form::Text,
+        read: |config, text| value::set_optional(&mut config.serve.backup, text, value::redis),
+        show: |config| value::show_optional(config.serve.backup.as_ref(), String::clone),
+    },
+    Key {
+        name: "serve.cluster",
+        flag: "cluster",
+        placeholder: "NAME",
+        help: "The name of the cluster: servers of another one are refused",
+        accepts: "1 to 64 letters, digits, - and _",
+        form: Form::Text,
+        read: |config, text| value::set(&mut config.serve.cluster, value::word(text)),
+        show: |config| config.serve.cluster.clone(),
+    },
+    Key {
+        name: "serve.shards",
+        flag: "shards",
+        placeholder: "COUNT",
+        help: "Into how many parts the messages of a cluster are split. Fixed when its topics are made",
+        accepts: "a whole number from 1 to 1024",
+        form: Form::Integer,
+        read: |config, text| value::set(&mut config.serve.shards, value::count(text, 1..=1_024)),
+        show: |config| config.serve.shards.to_string(),
+    },
+    Key {
+        name: "serve.rpc_listen",
+        flag: "rpc-listen",
+        placeholder: "ADDRESS",
+        help: "Where a center or worker listens for the other servers of its cluster. Port 0 takes any free port",
+        accepts: "an IP address and a port, such as 10.0.0.5:7071 or 127.0.0.1:0",
+        form: Form::Text,
+        read: |config, text| value::set(&mut config.serve.rpc_listen, text.parse().ok()),
+        show: |config| config.serve.rpc_listen.to_string(),
+    },
+    Key {
+        name: "serve.rpc_address",
+        flag: "rpc-address",
+        placeholder: "HOST:PORT",
+        help: "The address that the other servers are told; `auto` is the one of --rpc-listen",
+        accepts: "auto, or a host and a port, such as center-1.internal:7071",
+        form: Form::Text,
+        read: |config, text| {
+            value::set_auto(&mut config.serve.rpc_address, text, value::host_and_port)
+        },
+        show: |config| value::show_auto(config.serve.rpc_address.as_ref()),
+    },
+    Key {
+        name: "serve.rpc_ca",
+        flag: "rpc-ca",
+        placeholder: "FILE",
+        help: "The certificates that the other servers have to be signed by, in PEM",
+        accepts: "none, or the name of a file",
+        form: Form::Text,
+        read: |config, text| value::set_optional(&mut config.serve.rpc_ca, text, value::path),
+        show: |config| {
+            value::show_optional(config.serve.rpc_ca.as_ref(), |file| {
+                file.display().to_string()
+            })
+        },
+    },
+    Key {
+        name: "serve.rpc_cert",
+        flag: "rpc-cert",
+        placeholder: "FILE",
+        help: "The certificate of this server for the other ones, in PEM",
+        accepts: "none, or the name of a file",
+        form: Form::Text,
+        read: |config, text| value::set_optional(&mut config.serve.rpc_cert, text, value::path),
+        show: |config| {
+            value::show_optional(config.serve.rpc_cert.as_ref(), |file| {
+                file.display().to_string()
+            })
+        },
+    },
+    Key {
+        name: "serve.rpc_key",
+        flag: "rpc-key",
+        placeholder: "FILE",
+        help: "The key of that certificate, in PEM",
+        accepts: "none, or the name of a file",
+        form: Form::Text,
+        read: |config, text| value::set_optional(&mut config.serve.rpc_key, text, value::path),
+        show: |config| {
+            value::show_optional(config.serve.rpc_key.as_ref(), |file| {
+                file.display().to_string()
+            })
+        },
+    },
+    Key {
+        name: "serve.name",
+        flag: "name",
+        placeholder: "NAME",
+        help: "What this server is called in a cluster, for people; `auto` is the name of the machine",
+        accepts: "auto, or 1 to 64 letters, digits, -, _ and .",
+        form: Form::Text,
+        read: |config, text| value::set_auto(&mut config.serve.name, text, value::name),
+        show: |config| value::show_auto(config.serve.name.as_ref()),
+    },
+    Key {
         name: "delay.max_delay",
         flag: "max-delay",
         placeholder: "TIME",
         help: "The longest delay that is accepted",
-        accepts: "none, or a time from 1s to 36500d, such as 10m, 12h or 30d",
+        accepts: "none, or a duration from 1s to 36500d, like 90s, 1h30m, 2w or PT5M",
         form: Form::Text,
         read: |config, text| {
             let time = |text: &str| value::time(text, Duration::from_secs(1)..=100 * YEAR);
@@ -159,7 +277,7 @@ pub(crate) static KEYS: [Key; 21] = [
         },
         show: |config| {
             value::show_optional(config.delay.longest.as_ref(), |time| {
-                value::show_time(*time)
+                laneway_units::format_duration(*time)
             })
         },
     },
@@ -168,7 +286,7 @@ pub(crate) static KEYS: [Key; 21] = [
         flag: "retry",
         placeholder: "TIMES",
         help: "The waits between attempts; after the last one a message is a dead letter",
-        accepts: "none, or up to 32 times of at most 30d, such as 1s,10s,1m",
+        accepts: "none, or up to 32 durations of at most 30d, such as 1s,10s,1m",
         form: Form::Text,
         read: |config, text| value::set(&mut config.delay.retry, value::waits(text)),
         show: |config| value::show_waits(&config.delay.retry),
@@ -188,20 +306,33 @@ pub(crate) static KEYS: [Key; 21] = [
         flag: "keep-ended",
         placeholder: "TIME",
         help: "How long messages are kept that were delivered or withdrawn; dead ones stay",
-        accepts: "a time from 1s to 365d, such as 10m, 12h or 30d",
+        accepts: "a duration from 1s to 365d, like 90s, 1h30m, 2w or PT5M",
         form: Form::Text,
         read: |config, text| {
             let time = value::time(text, Duration::from_secs(1)..=YEAR);
             value::set(&mut config.delay.keep_ended, time)
         },
-        show: |config| value::show_time(config.delay.keep_ended),
+        show: |config| laneway_units::format_duration(config.delay.keep_ended),
+    },
+    Key {
+        name: "delay.clock_distrust",
+        flag: "clock-distrust",
+        placeholder: "TIME",
+        help: "For how long a wall clock that was set ahead is not believed, at most",
+        accepts: "a time from 1s to 365d, such as 10m or 1h",
+        form: Form::Text,
+        read: |config, text| {
+            let time = value::time(text, Duration::from_secs(1)..=YEAR);
+            value::set(&mut config.delay.clock_distrust, time)
+        },
+        show: |config| laneway_units::format_duration(config.delay.clock_distrust),
     },
     Key {
         name: "callback.allow",
         flag: "callback-allow",
         placeholder: "LIST",
         help: "Whom callbacks may reach beside public addresses; `auto` is this machine as long as \
-               the server listens on a loopback address, and nobody otherwise",
+               the server listens on a loopback address, and nothing otherwise",
         accepts: "auto, none, or ranges and hosts with commas, such as 10.0.0.0/8, hooks.internal",
         form: Form::Text,
         read: |config, text| value::set(&mut config.callback.allow, Reach::parse(text)),
@@ -212,13 +343,13 @@ pub(crate) static KEYS: [Key; 21] = [
         flag: "callback-timeout",
         placeholder: "TIME",
         help: "How long a receiver may take to answer, where the message does not say",
-        accepts: "a time from 1ms to 5m, such as 500ms, 10s or 2m",
+        accepts: "a duration from 1ms to 5m, like 90s, 1h30m, 2w or PT5M",
         form: Form::Text,
         read: |config, text| {
             let time = value::time(text, Duration::from_millis(1)..=Duration::from_mins(5));
             value::set(&mut config.callback.timeout, time)
         },
-        show: |config| value::show_time(config.callback.timeout),
+        show: |config| laneway_units::format_duration(config.callback.timeout),
     },
     Key {
         name: "callback.per_host",
@@ -263,6 +394,21 @@ pub(crate) static KEYS: [Key; 21] = [
         },
     },
     Key {
+        name: "callback.host_secrets",
+        flag: "callback-host-secrets",
+        placeholder: "LIST",
+        help: "Hosts whose callbacks are signed with secrets of their own, and the files that those are in",
+        accepts: "none, or hosts and files, such as `hooks.example.com=a.secrets; 10.0.0.7:8080=b.secrets`",
+        form: Form::Text,
+        read: |config, text| {
+            value::set(
+                &mut config.callback.host_secrets,
+                value::files_by_host(text),
+            )
+        },
+        show: |config| value::show_files_by_host(&config.callback.host_secrets),
+    },
+    Key {
         name: "callback.body",
         flag: "callback-body",
         placeholder: "FORM",
@@ -270,7 +416,7 @@ pub(crate) static KEYS: [Key; 21] = [
                with id, topic, due time, attempt, metadata and payload",
         accepts: "payload or envelope",
         form: Form::Text,
-        read: |config, text| value::set(&mut config.callback.body, CallbackBody::parse(text)),
+        read: |config, text| value::set(&mut config.callback.body, Body::from_name(text)),
         show: |config| config.callback.body.name().to_owned(),
     },
     Key {
@@ -284,6 +430,16 @@ pub(crate) static KEYS: [Key; 21] = [
         show: |config| config.log.level.name().to_owned(),
     },
     Key {
+        name: "log.filter",
+        flag: "log-filter",
+        placeholder: "LIST",
+        help: "Levels of single parts of the program, beside --log-level",
+        accepts: "none, or parts and levels with commas, such as laneway::http=debug,async_nats=off",
+        form: Form::Text,
+        read: |config, text| value::set(&mut config.log.filter, LogFilter::parse(text)),
+        show: |config| config.log.filter.show(),
+    },
+    Key {
         name: "log.format",
         flag: "log-format",
         placeholder: "FORMAT",
@@ -294,58 +450,3 @@ pub(crate) static KEYS: [Key; 21] = [
         show: |config| config.log.format.name().to_owned(),
     },
 ];
-
-impl Key {
-    pub(crate) fn find(name: &str) -> Option<&'static Self> {
-        KEYS.iter().find(|key| key.name == name)
-    }
-
-    /// The environment variable of this key: `LANEWAY_SERVE__LISTEN`.
-    pub(crate) fn variable(&self) -> String {
-        let name = self.name.replace('.', "__").to_uppercase();
-        format!("{ENVIRONMENT_PREFIX}{name}")
-    }
-
-    pub(crate) fn section(&self) -> &'static str {
-        self.name.split_once('.').map_or("", |(section, _)| section)
-    }
-
-    /// The name within the section.
-    pub(crate) fn leaf(&self) -> &'static str {
-        self.name
-            .split_once('.')
-            .map_or(self.name, |(_, leaf)| leaf)
-    }
-
-    /// The value as it is written in TOML.
-    pub(crate) fn show_toml(&self, config: &Config) -> String {
-        let text = (self.show)(config);
-        match self.form {
-            Form::Integer => text,
-            Form::Text => format!("{text:?}"),
-        }
-    }
-
-    /// The key whose name is nearest to one that nobody knows, if any is near.
-    ///
-    /// A name without its section, or in the wrong one, is near too.
-    pub(crate) fn nearest(unknown: &str) -> Option<&'static Self> {
-        let unknown_leaf = unknown.rsplit('.').next().unwrap_or(unknown);
-        KEYS.iter()
-            .map(|key| {
-                let whole = strsim::normalized_damerau_levenshtein(unknown, key.name);
-                let leaf = strsim::normalized_damerau_levenshtein(unknown_leaf, key.leaf());
-                // The whole name says more; the leaf decides only where the section is off.
-                (key, whole.max(leaf - 0.01))
-            })
-            .filter(|(_, likeness)| *likeness >= 0.6)
-            .max_by(|(_, one), (_, other)| one.total_cmp(other))
-            .map(|(key, _)| key)
-    }
-}
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}

@@ -10,10 +10,26 @@
 //! the opposite view: each value on its own, with the line or variable it was written in, checked
 //! against a known key, and every mistake reported at once. With `toml`'s spans that takes less
 //! code than getting it out of a merged tree.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `keys`, `key` | the table of all settings; what a setting is |
+//! | `source` | where values are written: the file, the environment, the flags |
+//! | `overrides` | the flags, one for each key |
+//! | `value` | how single values are read and shown |
+//! | `roles` | what a process of a cluster does, and where it finds the others |
+//! | `show` | what `laneway config` prints |
+//! | `secret` | addresses without what is secret in them |
+//! | `error` | what can be wrong, with the place, the key and the fix |
 
 mod error;
+mod key;
 mod keys;
 mod overrides;
+mod roles;
+pub(crate) mod secret;
 mod show;
 mod source;
 pub(crate) mod value;
@@ -27,12 +43,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use laneway_delay::Schedule;
+use laneway_delay::callback::Body;
 
 use error::Problem;
 pub(crate) use error::Problems;
 pub(crate) use overrides::Overrides;
+pub(crate) use roles::{Registry, Roles};
 pub(crate) use source::{Inputs, Origin};
-pub(crate) use value::{CallbackBody, LogFormat, LogLevel, Reach};
+pub(crate) use value::{HostNames, LogFilter, LogFormat, LogLevel, Reach};
 
 /// Everything that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +79,32 @@ pub(crate) struct Serve {
     pub(crate) data_dir: PathBuf,
     /// The bus that messages are published to; an embedded one without it.
     pub(crate) bus: Option<String>,
+    /// What this process does.
+    pub(crate) roles: Roles,
+    /// The broker that keeps the messages of a cluster; without it they are in the data directory.
+    pub(crate) log: Option<String>,
+    /// Where the servers of a cluster find each other.
+    pub(crate) registry: Registry,
+    /// The Redis that shards are copied to.
+    pub(crate) backup: Option<String>,
+    /// The name of the cluster.
+    pub(crate) cluster: String,
+    /// Into how many parts the messages of a cluster are split.
+    pub(crate) shards: u32,
+    /// Where other servers of the cluster reach this one.
+    pub(crate) rpc_listen: SocketAddr,
+    /// The address that they are told, if not that one.
+    pub(crate) rpc_address: Option<String>,
+    /// Certificates and key for the other servers of the cluster, in PEM.
+    pub(crate) rpc_ca: Option<PathBuf>,
+    pub(crate) rpc_cert: Option<PathBuf>,
+    pub(crate) rpc_key: Option<PathBuf>,
+    /// What this server is called, for people; the name of the machine without it.
+    pub(crate) name: Option<String>,
     /// Whether the routes of `SorakaQ` are served.
     pub(crate) sorakaq: bool,
+    /// The names that this server goes by, beside addresses and `localhost`.
+    pub(crate) hosts: HostNames,
 }
 
 /// `[delay]`: delayed messages.
@@ -76,6 +118,8 @@ pub(crate) struct Delay {
     pub(crate) topic_retry: BTreeMap<String, Vec<Duration>>,
     /// How long messages are kept that were delivered or withdrawn.
     pub(crate) keep_ended: Duration,
+    /// For how long a wall clock that was set ahead is not believed, at most.
+    pub(crate) clock_distrust: Duration,
 }
 
 /// `[callback]`: delivery by HTTP.
@@ -90,13 +134,17 @@ pub(crate) struct Callback {
     pub(crate) total: u32,
     /// A file with the secrets that callbacks are signed with, one a line.
     pub(crate) secrets_file: Option<PathBuf>,
-    pub(crate) body: CallbackBody,
+    /// Files with the secrets of single hosts.
+    pub(crate) host_secrets: BTreeMap<String, PathBuf>,
+    pub(crate) body: Body,
 }
 
 /// `[log]`: what is logged to standard error, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Log {
     pub(crate) level: LogLevel,
+    /// Levels of parts of the program.
+    pub(crate) filter: LogFilter,
     pub(crate) format: LogFormat,
 }
 
@@ -113,13 +161,27 @@ impl Default for Config {
                 max_body: 16 << 20,
                 data_dir: "laneway-data".into(),
                 bus: None,
+                roles: Roles::ALL,
+                log: None,
+                registry: Registry::Auto,
+                backup: None,
+                cluster: "laneway".to_owned(),
+                shards: 16,
+                rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+                rpc_address: None,
+                rpc_ca: None,
+                rpc_cert: None,
+                rpc_key: None,
+                name: None,
                 sorakaq: false,
+                hosts: HostNames::default(),
             },
             delay: Delay {
                 longest: None,
                 retry: Schedule::default().waits().to_vec(),
                 topic_retry: BTreeMap::new(),
                 keep_ended: Duration::from_hours(1),
+                clock_distrust: laneway_delay::Options::default().clock_distrust,
             },
             callback: Callback {
                 allow: Reach::Auto,
@@ -127,10 +189,12 @@ impl Default for Config {
                 per_host: 64,
                 total: 1_024,
                 secrets_file: None,
-                body: CallbackBody::Payload,
+                host_secrets: BTreeMap::new(),
+                body: Body::Payload,
             },
             log: Log {
                 level: LogLevel::Info,
+                filter: LogFilter::default(),
                 format: LogFormat::Human,
             },
         }
@@ -150,11 +214,113 @@ impl Effective {
     pub(crate) fn origin(&self, name: &str) -> &Origin {
         self.origins.get(name).unwrap_or(&Origin::Default)
     }
+
+    /// What is right by itself and wrong beside other settings.
+    fn contradictions(&self) -> Vec<Problem> {
+        let serve = &self.config.serve;
+        let mut found = Vec::new();
+        let mut say = |key: &'static str, advice: String| {
+            let origin = self.origin(key).clone();
+            found.push(Problem::Contradiction {
+                origin,
+                key,
+                advice,
+            });
+        };
+        if serve.log.is_none() && serve.roles != Roles::ALL {
+            let roles = serve.roles.show();
+            say(
+                "serve.roles",
+                format!(
+                    "{roles} alone works only with others: name the broker that they share with --log nats://HOST:PORT \
+                     or --log kafka://HOST:PORT, or leave --roles out"
+                ),
+            );
+        }
+        let is_on_kafka = serve
+            .log
+            .as_deref()
+            .is_some_and(|log| log.starts_with("kafka:"));
+        if is_on_kafka && serve.log.as_deref().is_some_and(roles::is_static) {
+            say(
+                "serve.log",
+                "a static member of a group keeps its shards from the others for as long as it is away: leave out \
+                 instance=NAME"
+                    .to_owned(),
+            );
+        }
+        if is_on_kafka && serve.roles != Roles::ALL && serve.registry == Registry::Auto {
+            say(
+                "serve.registry",
+                "Kafka does not tell servers where the others are: add --registry zookeeper://HOST:PORT or \
+                 --registry nats://HOST:PORT"
+                    .to_owned(),
+            );
+        }
+        if serve.log.is_some() && serve.roles != Roles::ALL && serve.registry == Registry::Local {
+            say(
+                "serve.registry",
+                "local is this process alone, which has not all roles: name a server with --registry \
+                 zookeeper://HOST:PORT or --registry nats://HOST:PORT"
+                    .to_owned(),
+            );
+        }
+        if serve.backup.is_some() && serve.log.is_none() {
+            say(
+                "serve.backup",
+                "it is a copy of what the log of a cluster has: name the log with --log nats://HOST:PORT or --log \
+                 kafka://HOST:PORT, or leave --backup out"
+                    .to_owned(),
+            );
+        } else if serve.backup.is_some() && !serve.roles.center {
+            let roles = serve.roles.show();
+            say(
+                "serve.backup",
+                format!(
+                    "only a center writes it, and this process is {roles}: leave --backup out here, or add center to --roles"
+                ),
+            );
+        }
+        if serve.rpc_listen.ip().is_unspecified() && serve.rpc_address.is_none() {
+            let listen = serve.rpc_listen;
+            say(
+                "serve.rpc_listen",
+                format!(
+                    "{listen} is no address that others can be told: add --rpc-address HOST:PORT"
+                ),
+            );
+        }
+        let files = [&serve.rpc_ca, &serve.rpc_cert, &serve.rpc_key];
+        if files.iter().any(|file| file.is_some()) && files.iter().any(|file| file.is_none()) {
+            say(
+                "serve.rpc_cert",
+                "servers of a cluster check each other: give all of --rpc-ca, --rpc-cert and --rpc-key, or none"
+                    .to_owned(),
+            );
+        }
+        found
+    }
 }
 
 impl Inputs {
-    /// Applies all sources in order of strength, or says everything that is wrong with them.
+    /// The configuration in force, or everything that is wrong with it.
     pub(crate) fn resolve(self) -> Result<Effective, Problems> {
+        let mut effective = self.apply_all()?;
+        let contradictions = effective.contradictions();
+        if !contradictions.is_empty() {
+            return Err(Problems(contradictions));
+        }
+        let serve = &mut effective.config.serve;
+        if serve.bus == serve.log {
+            serve.bus = None;
+        }
+        serve.log = serve.log.take().map(roles::with_session);
+        serve.bus = serve.bus.take().or_else(|| serve.log.clone());
+        Ok(effective)
+    }
+
+    /// Applies all sources in order of strength, or says everything that is wrong with single values.
+    fn apply_all(self) -> Result<Effective, Problems> {
         let mut effective = Effective {
             config: Config::default(),
             origins: BTreeMap::new(),

@@ -2,7 +2,8 @@
 
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
-use super::keys::{KEYS, Key};
+use super::key::Key;
+use super::keys::KEYS;
 
 /// The settings that were given as flags, as they were typed. They are checked together with those
 /// of the file and the environment, so that a mistake reads the same everywhere.
@@ -14,8 +15,14 @@ impl Args for Overrides {
         let defaults = super::Config::default();
         command.args(KEYS.iter().map(|key| {
             let (help, accepts, default) = (key.help, key.accepts, (key.show)(&defaults));
-            Arg::new(key.name)
-                .long(key.flag)
+            let arg = Arg::new(key.name);
+            // What many try first: better an answer that shows the form than a wrong guess.
+            let arg = if key.flag == "listen" {
+                arg.alias("port")
+            } else {
+                arg
+            };
+            arg.long(key.flag)
                 .value_name(key.placeholder)
                 .help(format!("{help} [default: {default}]"))
                 .long_help(format!("{help}\nExpected: {accepts}\n[default: {default}]"))

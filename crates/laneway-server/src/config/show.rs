@@ -5,15 +5,22 @@ use std::path::Path;
 
 use super::Effective;
 use super::keys::KEYS;
+use super::secret::without_secrets;
 use super::source::Origin;
 
 impl Effective {
     /// A complete configuration file, with the origin of each value as a comment.
     pub(crate) fn show(&self) -> String {
+        // Configurations are shown to others, and pasted.
+        let mut config = self.config.clone();
+        config.serve.bus = config.serve.bus.as_deref().map(without_secrets);
+        config.serve.log = config.serve.log.as_deref().map(without_secrets);
+        config.serve.backup = config.serve.backup.as_deref().map(without_secrets);
+        config.serve.registry = config.serve.registry.without_secrets();
         let lines: Vec<(String, &Origin)> = KEYS
             .iter()
             .map(|key| {
-                let line = format!("{} = {}", key.leaf(), key.show_toml(&self.config));
+                let line = format!("{} = {}", key.leaf(), key.show_toml(&config));
                 (line, self.origin(key.name))
             })
             .collect();
@@ -40,6 +47,16 @@ impl Effective {
         };
         let set = self.origins.len();
         let keys = if set == 1 { "key" } else { "keys" };
-        format!("ok: {file}; {set} {keys} set, the others are defaults\n")
+        let mut text = format!("ok: {file}; {set} {keys} set, the others are defaults\n");
+        let listen = self.config.serve.listen;
+        if !listen.ip().is_loopback() {
+            let _ = writeln!(
+                text,
+                "warning: other machines may reach {listen} (serve.listen, {}), and nothing asks for a password: \
+                 keep it inside your network, or behind a proxy that asks",
+                self.origin("serve.listen")
+            );
+        }
+        text
     }
 }

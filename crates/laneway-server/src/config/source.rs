@@ -12,10 +12,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 use super::error::{Problem, Unreadable};
-use super::keys::{ENVIRONMENT_PREFIX, Form, KEYS, Key};
+use super::key::{ENVIRONMENT_PREFIX, Form, Key};
+use super::keys::KEYS;
 use super::overrides::Overrides;
+use super::secret::without_secrets;
 
-/// The file that is read if nobody names one.
+/// The file that is read if none is named.
 const DEFAULT_FILE: &str = "laneway.toml";
 
 /// Where a value came from.
@@ -129,9 +131,9 @@ impl Setting {
         let (text, form_fits) = match &self.written {
             Written::Text(text) => {
                 let untyped = !matches!(self.origin, Origin::File { .. });
-                (text.as_str(), untyped || self.key.form == Form::Text)
+                (text.as_str(), untyped || self.key.form != Form::Integer)
             }
-            Written::Integer(text) => (text.as_str(), self.key.form == Form::Integer),
+            Written::Integer(text) => (text.as_str(), self.key.form != Form::Text),
             Written::Other(_) => ("", false),
         };
         if form_fits && (self.key.read)(config, text).is_some() {
@@ -145,11 +147,16 @@ impl Setting {
             _ if form_fits => "",
             Form::Text => " (a text, in quotes)",
             Form::Integer => " (without quotes)",
+            Form::Size => " (a number without quotes, or a text with a unit)",
         };
         Problem::Unacceptable {
             origin: self.origin.clone(),
             key: self.key.name,
             value: match &self.written {
+                // It may be an address with a password.
+                Written::Text(text) if text.contains("://") => {
+                    format!("{:?}", without_secrets(text))
+                }
                 Written::Text(text) => format!("{text:?}"),
                 Written::Integer(text) => text.clone(),
                 Written::Other(kind) => format!("of the type {kind}"),
@@ -262,12 +269,14 @@ fn decimal(integer: &toml::de::DeInteger<'_>) -> String {
 
 /// Variables with our prefix that are not settings.
 ///
-/// `LANEWAY_CONFIG` names the file, `LANEWAY_SERVER` the server that commands talk to. `LANEWAY_TEST_*` is for the project's own tests. The others are
+/// `LANEWAY_CONFIG` names the file, `LANEWAY_SERVER` the server that commands talk to, `LANEWAY_BUS` the
+/// bus that `laneway bus` looks at. `LANEWAY_TEST_*` is for the project's own tests. The others are
 /// what Kubernetes sets in every pod of a namespace with a service called `laneway`; refusing to
 /// start because of them would be hard to understand.
 fn is_foreign(variable: &str) -> bool {
     variable == "LANEWAY_CONFIG"
         || variable == "LANEWAY_SERVER"
+        || variable == "LANEWAY_BUS"
         || variable == "LANEWAY_SERVICE_HOST"
         || variable == "LANEWAY_PORT"
         || ["LANEWAY_TEST_", "LANEWAY_SERVICE_PORT", "LANEWAY_PORT_"]

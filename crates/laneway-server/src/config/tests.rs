@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 
-use super::keys::{Form, KEYS, Key};
+use super::key::{Form, Key};
+use super::keys::KEYS;
 use super::source::File;
 use super::*;
 
@@ -119,18 +120,34 @@ fn every_key_can_be_set_from_every_source() {
         ("serve.max_body", "4096"),
         ("serve.data_dir", "/var/lib/laneway"),
         ("serve.bus", "nats://localhost:4222"),
+        ("serve.roles", "receive,admin"),
+        ("serve.log", "nats://localhost:4222"),
+        ("serve.registry", "zookeeper://localhost:2181"),
+        ("serve.backup", "rediss://localhost:6379"),
+        ("serve.cluster", "blue"),
+        ("serve.shards", "4"),
+        ("serve.rpc_listen", "10.0.0.5:7071"),
+        ("serve.rpc_address", "center-1.internal:7071"),
+        ("serve.rpc_ca", "ca.pem"),
+        ("serve.rpc_cert", "cert.pem"),
+        ("serve.rpc_key", "key.pem"),
+        ("serve.name", "center-1"),
         ("serve.sorakaq", "on"),
+        ("serve.hosts", "delay.example"),
         ("delay.max_delay", "7d"),
         ("delay.retry", "1s,2s"),
         ("delay.topic_retry", "mail=1m,5m; orders=1s"),
         ("delay.keep_ended", "7d"),
+        ("delay.clock_distrust", "10m"),
         ("callback.allow", "10.0.0.0/8, hooks.internal"),
         ("callback.timeout", "5s"),
         ("callback.per_host", "7"),
         ("callback.total", "70"),
         ("callback.secrets_file", "secrets"),
+        ("callback.host_secrets", "a.example=a; b.example:8443=b"),
         ("callback.body", "envelope"),
         ("log.level", "trace"),
+        ("log.filter", "laneway::http=debug,hyper=off"),
         ("log.format", "json"),
     ];
     assert_eq!(values.len(), KEYS.len(), "a value for every key");
@@ -138,7 +155,7 @@ fn every_key_can_be_set_from_every_source() {
         let key = Key::find(name).expect(name);
         let literal = match key.form {
             Form::Text => format!("{value:?}"),
-            Form::Integer => value.to_owned(),
+            Form::Integer | Form::Size => value.to_owned(),
         };
         let sources = [
             file(&format!("{name} = {literal}")),
@@ -146,7 +163,7 @@ fn every_key_can_be_set_from_every_source() {
             Inputs::default().with_flag(name, value),
         ];
         for inputs in sources {
-            let config = inputs.resolve().expect(name).config;
+            let config = inputs.apply_all().expect(name).config;
             assert_ne!(config, Config::default(), "{name}");
             assert_eq!((key.show)(&config), value, "{name}");
         }
@@ -277,6 +294,18 @@ fn wrong_values_are_refused_from_every_source() {
         ("serve.data_dir", ""),
         ("serve.bus", "kafka"),
         ("serve.sorakaq", "yes"),
+        ("serve.roles", "none"),
+        ("serve.roles", "receive,receive"),
+        ("serve.log", "memory:"),
+        ("serve.registry", "nats"),
+        ("serve.backup", "redis://"),
+        ("serve.backup", "localhost:6379"),
+        ("serve.backup", "redis+sentinel://a"),
+        ("serve.cluster", "a/b"),
+        ("serve.shards", "0"),
+        ("serve.rpc_listen", "localhost:1"),
+        ("serve.rpc_address", "host"),
+        ("serve.name", "a b"),
         ("delay.max_delay", "0s"),
         ("delay.retry", "1s,"),
         ("delay.topic_retry", "mail"),
@@ -293,7 +322,7 @@ fn wrong_values_are_refused_from_every_source() {
         let key = Key::find(name).expect(name);
         let literal = match key.form {
             Form::Text => format!("{value:?}"),
-            Form::Integer => value.to_owned(),
+            Form::Integer | Form::Size => value.to_owned(),
         };
         let sources = [
             (
@@ -378,6 +407,7 @@ fn variables_that_are_not_settings_are_left_alone() {
     let inputs = Inputs::default()
         .with_variable("LANEWAY_CONFIG", "other.toml")
         .with_variable("LANEWAY_SERVER", "http://127.0.0.1:7070")
+        .with_variable("LANEWAY_BUS", "memory:")
         .with_variable("LANEWAY_TEST_NATS", "nats://127.0.0.1:4222")
         .with_variable("LANEWAY_SERVICE_HOST", "10.0.0.1")
         .with_variable("LANEWAY_PORT_7070_TCP_ADDR", "10.0.0.1")
@@ -399,6 +429,43 @@ fn a_variable_that_is_not_utf8_is_named() {
 }
 
 #[test]
+fn durations_of_settings_are_those_of_the_table() {
+    let range = Duration::from_secs(1)..=Duration::from_hours(365 * 24);
+    for (text, millis) in laneway_units::table::DURATIONS {
+        let duration = Duration::from_millis(millis);
+        if range.contains(&duration) {
+            let flag = Inputs::default().with_flag("delay.keep_ended", text);
+            let effective = flag.resolve().expect(text);
+            assert_eq!(effective.config.delay.keep_ended, duration, "{text}");
+        }
+    }
+    for text in laneway_units::table::NOT_DURATIONS {
+        let complaints = Inputs::default()
+            .with_variable("LANEWAY_DELAY__KEEP_ENDED", text)
+            .complaints();
+        assert!(
+            complaints[0].contains(laneway_units::DURATION_EXAMPLES),
+            "{text:?}: {complaints:?}"
+        );
+    }
+}
+
+#[test]
+fn the_password_of_a_backup_is_shown_neither_by_the_configuration_nor_in_an_error() {
+    let effective = Inputs::default()
+        .with_flag("serve.log", "nats://a:1")
+        .with_flag("serve.backup", "rediss://me:hunter2@a:1/2?ca=c.pem")
+        .resolve()
+        .expect("nothing is wrong");
+    let shown = effective.show();
+    assert!(shown.contains("rediss://***@a:1/2?ca=c.pem"), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let wrong = Inputs::default().with_flag("serve.backup", "rediz://me:hunter2@a:1");
+    let complaints = wrong.complaints();
+    assert!(complaints[0].contains("rediz://***@a:1"), "{complaints:?}");
+}
+
+#[test]
 fn what_is_shown_says_where_it_came_from_and_can_be_read_again() {
     let effective = file("[serve]\nheader_timeout = \"1500ms\"\n")
         .with_variable("LANEWAY_LOG__LEVEL", "warn")
@@ -410,7 +477,7 @@ fn what_is_shown_says_where_it_came_from_and_can_be_read_again() {
         let line = shown.lines().find(|line| line.starts_with(start));
         line.unwrap_or_else(|| panic!("{start} is missing in:\n{shown}"))
     };
-    assert!(line("header_timeout = \"1500ms\"").ends_with("# laneway.toml:2"));
+    assert!(line("header_timeout = \"1s500ms\"").ends_with("# laneway.toml:2"));
     assert!(line("level = \"warn\"").ends_with("# environment LANEWAY_LOG__LEVEL"));
     assert!(line("max_connections = 9").ends_with("# flag --max-connections"));
     assert!(line("listen = \"127.0.0.1:7070\"").ends_with("# default"));

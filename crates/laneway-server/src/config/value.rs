@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use laneway_delay::callback::Allow;
+use laneway_units::format_duration;
 
 /// Stores a value that could be read.
 pub(crate) fn set<T>(place: &mut T, value: Option<T>) -> Option<()> {
@@ -17,32 +18,18 @@ pub(crate) fn count(text: &str, range: RangeInclusive<u32>) -> Option<u32> {
     text.parse().ok().filter(|count| range.contains(count))
 }
 
-/// A whole number and a unit, without a space: the one way to write a time, so that `10` can't
-/// mean seconds to one reader and milliseconds to another.
-pub(crate) fn time(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> {
-    let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit_at);
-    let millis_per_unit = UNITS.iter().find(|(name, _)| *name == unit)?.1;
-    let millis = number.parse::<u64>().ok()?.checked_mul(millis_per_unit)?;
-    Some(Duration::from_millis(millis)).filter(|time| range.contains(time))
+/// A number of bytes by the grammar of [`laneway_units`], within these bounds.
+pub(crate) fn size(text: &str, range: RangeInclusive<u32>) -> Option<u32> {
+    let bytes = laneway_units::parse_size(text).ok()?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|size| range.contains(size))
 }
 
-/// From the largest, which is the one that is shown.
-const UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
-
-pub(crate) fn show_time(time: Duration) -> String {
-    let millis = time.as_millis();
-    let (unit, millis_per_unit) = UNITS
-        .into_iter()
-        .find(|(_, unit)| millis >= u128::from(*unit) && millis.is_multiple_of(u128::from(*unit)))
-        .unwrap_or(("s", 1_000));
-    format!("{}{unit}", millis / u128::from(millis_per_unit))
+/// A duration by the grammar of [`laneway_units`], within these bounds.
+pub(crate) fn time(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> {
+    let duration = laneway_units::parse_duration(text).ok()?;
+    range.contains(&duration).then_some(duration)
 }
 
 /// The word for a setting that is not set.
@@ -64,6 +51,70 @@ pub(crate) fn set_optional<T>(
 
 pub(crate) fn show_optional<T>(value: Option<&T>, show: impl FnOnce(&T) -> String) -> String {
     value.map_or_else(|| NONE.to_owned(), show)
+}
+
+/// The word for a setting that is found out.
+const AUTO: &str = "auto";
+
+/// Stores nothing for `auto`, and otherwise what the reader makes of the text.
+pub(crate) fn set_auto<T>(
+    place: &mut Option<T>,
+    text: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Option<()> {
+    *place = if text == AUTO {
+        None
+    } else {
+        Some(read(text)?)
+    };
+    Some(())
+}
+
+pub(crate) fn show_auto(value: Option<&String>) -> String {
+    value.map_or_else(|| AUTO.to_owned(), String::clone)
+}
+
+/// The address of a broker on a server.
+pub(crate) fn broker(text: &str) -> Option<String> {
+    let is_server = ["kafka://", "nats://"].iter();
+    let mut is_server = is_server.map(|scheme| text.strip_prefix(scheme));
+    is_server
+        .any(|rest| rest.is_some_and(|rest| !rest.is_empty()))
+        .then(|| text.to_owned())
+}
+
+/// The address of a Redis, or of a cluster of them.
+pub(crate) fn redis(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let is_redis = matches!(
+        scheme,
+        "redis" | "rediss" | "redis+cluster" | "rediss+cluster"
+    );
+    (is_redis && !rest.is_empty()).then(|| text.to_owned())
+}
+
+/// A name that can be part of others.
+pub(crate) fn word(text: &str) -> Option<String> {
+    named(text, "-_")
+}
+
+/// A name for people.
+pub(crate) fn name(text: &str) -> Option<String> {
+    named(text, "-_.")
+}
+
+fn named(text: &str, others: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    let is_name = (1..=64).contains(&text.len()) && text.chars().all(is_plain);
+    is_name.then(|| text.to_owned())
+}
+
+/// A host or an address, and a port that others can connect to.
+pub(crate) fn host_and_port(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    let usable = !host.is_empty() && !host.contains(['/', '@', ' ', ',']) && port != 0;
+    usable.then(|| text.to_owned())
 }
 
 /// The name of a file or directory. Control characters in one are always a mistake.
@@ -88,7 +139,7 @@ pub(crate) fn show_waits(waits: &[Duration]) -> String {
     if waits.is_empty() {
         return NONE.to_owned();
     }
-    let waits: Vec<String> = waits.iter().copied().map(show_time).collect();
+    let waits: Vec<String> = waits.iter().copied().map(format_duration).collect();
     waits.join(",")
 }
 
@@ -114,6 +165,32 @@ pub(crate) fn show_waits_by_topic(waits: &BTreeMap<String, Vec<Duration>>) -> St
     let entries: Vec<String> = waits
         .iter()
         .map(|(topic, waits)| format!("{topic}={}", show_waits(waits)))
+        .collect();
+    entries.join("; ")
+}
+
+/// Files by host, such as `a.example=a.secrets; b.example:8443=b.secrets`.
+pub(crate) fn files_by_host(text: &str) -> Option<BTreeMap<String, PathBuf>> {
+    if text == NONE {
+        return Some(BTreeMap::new());
+    }
+    text.split(';')
+        .map(|entry| {
+            let (host, file) = entry.split_once('=')?;
+            let host = host.trim().to_ascii_lowercase();
+            let usable = !host.is_empty() && !host.contains(['/', '@', ' ']);
+            Some((host, path(file.trim())?)).filter(|_| usable)
+        })
+        .collect()
+}
+
+pub(crate) fn show_files_by_host(files: &BTreeMap<String, PathBuf>) -> String {
+    if files.is_empty() {
+        return NONE.to_owned();
+    }
+    let entries: Vec<String> = files
+        .iter()
+        .map(|(host, file)| format!("{host}={}", file.display()))
         .collect();
     entries.join("; ")
 }
@@ -158,27 +235,37 @@ impl Reach {
     }
 }
 
-/// What the body of a callback is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallbackBody {
-    /// The payload, as it was submitted.
-    Payload,
-    /// A JSON object with id, topic, due time, attempt, metadata and payload, signed as a whole.
-    Envelope,
-}
+/// Names of this server. A request for any other name is refused, since a page can make a name of its own resolve
+/// to this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostNames(Vec<String>);
 
-impl CallbackBody {
+impl HostNames {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::Payload, Self::Envelope]
-            .into_iter()
-            .find(|body| body.name() == text)
+        if text == NONE {
+            return Some(Self::default());
+        }
+        let usable = |name: &str| {
+            let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            !name.is_empty() && name.len() <= 253 && name.bytes().all(known)
+        };
+        let names = text.split(',').map(|name| {
+            let name = name.trim().to_ascii_lowercase();
+            usable(&name).then_some(name)
+        });
+        names.collect::<Option<Vec<String>>>().map(Self)
     }
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Payload => "payload",
-            Self::Envelope => "envelope",
+    pub(crate) fn show(&self) -> String {
+        if self.0.is_empty() {
+            return NONE.to_owned();
         }
+        self.0.join(", ")
+    }
+
+    /// Whether it is one of them. In lower case.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.iter().any(|known| known == name)
     }
 }
 
@@ -219,6 +306,37 @@ impl LogLevel {
     }
 }
 
+/// Levels of parts of the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogFilter(Vec<(String, LogLevel)>);
+
+impl LogFilter {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == NONE {
+            return Some(Self::default());
+        }
+        let entries = text.split(',').map(|entry| {
+            let (part, level) = entry.trim().split_once('=')?;
+            let known = |byte: u8| byte.is_ascii_alphanumeric() || b"_:".contains(&byte);
+            let usable = !part.is_empty() && part.bytes().all(known);
+            Some((part.to_owned(), LogLevel::parse(level)?)).filter(|_| usable)
+        });
+        entries.collect::<Option<_>>().map(Self)
+    }
+
+    pub(crate) fn show(&self) -> String {
+        if self.0.is_empty() {
+            return NONE.to_owned();
+        }
+        let show = |(part, level): &(String, LogLevel)| format!("{part}={}", level.name());
+        self.0.iter().map(show).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn entries(&self) -> &[(String, LogLevel)] {
+        &self.0
+    }
+}
+
 /// What a log line looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -245,38 +363,6 @@ impl LogFormat {
 mod tests {
     use super::*;
 
-    const ANY: RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
-
-    #[test]
-    fn times_are_read_with_their_unit() {
-        for (text, millis) in [("0s", 0), ("500ms", 500), ("10s", 10_000), ("2m", 120_000)] {
-            assert_eq!(time(text, ANY), Some(Duration::from_millis(millis)));
-        }
-    }
-
-    #[test]
-    fn times_without_a_known_unit_are_refused() {
-        for text in [
-            "", "10", "s", "10 s", "10S", "-1s", "1.5s", "1w", "+1s", "9e9h",
-        ] {
-            assert_eq!(time(text, ANY), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_time_too_long_to_count_is_refused() {
-        assert_eq!(time("18446744073709551615h", ANY), None);
-        assert_eq!(time("99999999999999999999ms", ANY), None);
-    }
-
-    #[test]
-    fn times_are_shown_as_they_are_read() {
-        for text in ["0s", "1ms", "1500ms", "10s", "90s", "2m", "1h", "25h", "7d"] {
-            assert_eq!(show_time(time(text, ANY).expect(text)), text);
-        }
-        assert_eq!(show_time(Duration::from_mins(1)), "1m");
-    }
-
     #[test]
     fn waits_are_shown_as_they_are_read() {
         for text in ["none", "1s", "1s,10s,1m,5m,50m", "0s,1d"] {
@@ -297,6 +383,16 @@ mod tests {
         }
         for text in ["", "mail", "=1s", "mail=", "mail=1s;", "mail:1s"] {
             assert_eq!(waits_by_topic(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_hosts_are_shown_as_they_are_read() {
+        for text in ["none", "a.example", "a.example, laneway"] {
+            assert_eq!(HostNames::parse(text).expect(text).show(), text);
+        }
+        for text in ["", "a,", "http://a", "a:7070", "*", "a b"] {
+            assert_eq!(HostNames::parse(text), None, "{text}");
         }
     }
 

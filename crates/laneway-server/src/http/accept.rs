@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     /// A server with one route that answers when it is told to.
     struct Slow {

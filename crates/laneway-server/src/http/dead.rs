@@ -2,13 +2,13 @@
 
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use laneway_delay::{MessageId, StateName};
 use serde_json::json;
 
 use super::messages::{AcceptedView, page_of};
-use super::{App, Problem, query};
+use super::{App, Problem, gate, query};
 
 /// `GET /v1/dead`
 pub(super) async fn list(
@@ -19,7 +19,7 @@ pub(super) async fn list(
         text.as_deref(),
         &["topic", "from", "until", "after", "limit"],
     )?;
-    let page = app.delays.list(&asked.into_query(StateName::Dead)?).await?;
+    let page = app.delays.list(&asked.into_list(StateName::Dead)?).await?;
     Ok(page_of(&page))
 }
 
@@ -27,7 +27,9 @@ pub(super) async fn list(
 pub(super) async fn replay(
     State(app): State<App>,
     Path(id): Path<String>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    gate::simple_request(&headers)?;
     let accepted = app.delays.replay(&MessageId::new(id)?).await?;
     Ok((StatusCode::ACCEPTED, Json(AcceptedView::from(&accepted))).into_response())
 }
@@ -46,7 +48,7 @@ pub(super) async fn purge(
     Ok(Json(json!({ "purged": 1 })).into_response())
 }
 
-/// `DELETE /v1/dead?topic=…` or `?all=true`: nobody should lose all of them by leaving something out.
+/// `DELETE /v1/dead?topic=…` or `?all=true`: a parameter that is left out must not purge all of them.
 pub(super) async fn purge_all(
     State(app): State<App>,
     RawQuery(text): RawQuery,

@@ -16,7 +16,7 @@ const PAGE: &str = concat!(
 <li><a href="/healthz">/healthz</a>: is it alive</li>
 <li><a href="/readyz">/readyz</a>: does it take requests</li>
 <li><a href="/version">/version</a>: what it is and how it was built</li>
-<li><a href="/metrics">/metrics</a>: figures for Prometheus</li>
+<li><a href="/metrics">/metrics</a>: metrics for Prometheus</li>
 </ul>
 <p>It takes delayed messages: <code>POST /v1/messages</code>, and
 <a href="/v1/messages">/v1/messages</a> lists those that wait, <a href="/v1/dead">/v1/dead</a> those that

@@ -1,4 +1,4 @@
-//! Figures about this server, and the middleware that collects them.
+//! Metrics of this server, and the middleware that collects them.
 
 use std::time::Instant;
 
@@ -40,13 +40,14 @@ struct RouteLabels {
 }
 
 impl Metrics {
-    /// With the figures that `register` adds.
+    /// With the metrics that `register` adds.
     pub(crate) fn new(register: impl FnOnce(&mut Registry)) -> Self {
-        let mut registry = Registry::with_prefix("laneway");
+        let mut registry = Registry::default();
+        let own = registry.sub_registry_with_prefix("laneway");
         let requests = Family::default();
         let durations = Family::new_with_constructor(duration_buckets as fn() -> Histogram);
         let connections = Connections::default();
-        registry.register(
+        own.register(
             "build",
             "What this server is",
             Info::new(vec![
@@ -56,14 +57,14 @@ impl Metrics {
                 ("rustc", BUILD.rustc),
             ]),
         );
-        registry.register("http_requests", "Requests answered", requests.clone());
-        registry.register_with_unit(
+        own.register("http_requests", "Requests answered", requests.clone());
+        own.register_with_unit(
             "http_request_duration",
             "From the end of the request head to the answer",
             Unit::Seconds,
             durations.clone(),
         );
-        connections.register(&mut registry);
+        connections.register(own);
         register(&mut registry);
         Self {
             registry,
@@ -129,7 +130,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Counts every request, and logs it at the level debug.
+/// Counts every request, and logs it at the level debug: `--log-filter laneway::http=debug` shows these lines and
+/// no others.
 pub(super) async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
     let start = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -141,7 +143,8 @@ pub(super) async fn count(State(app): State<App>, request: Request, next: Next) 
     let response = next.run(request).await;
 
     let (status, took) = (response.status().as_u16(), start.elapsed());
-    debug!(%method, path, status, ?took, "request");
+    let took_ms = took.as_secs_f64() * 1e3;
+    debug!(%method, path, status, took_ms, "request");
     let labels = RouteLabels {
         route: route.clone(),
     };

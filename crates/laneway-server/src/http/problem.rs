@@ -7,6 +7,9 @@ use laneway_delay::Error;
 use laneway_delay::message::Reason;
 use serde::Serialize;
 
+use super::time::date;
+use crate::messages;
+
 /// An error answer that says what went wrong, to programs and to people.
 ///
 /// The type is always `about:blank`: the status and `code` say it all to programs, and `detail`
@@ -103,6 +106,11 @@ impl Problem {
         Self::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail)
     }
 
+    pub(crate) fn busy() -> Self {
+        let detail = "too many large requests came at once: send it again in a moment";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+    }
+
     pub(crate) fn not_dead(state: &'static str) -> Self {
         let detail = format!("the message is {state}, not dead: withdraw it if it is scheduled");
         Self {
@@ -114,6 +122,69 @@ impl Problem {
     pub(crate) fn cross_site() -> Self {
         let detail = "this came from a page of another site, which may not do that";
         Self::new(StatusCode::FORBIDDEN, "cross_site", detail)
+    }
+
+    pub(crate) fn no_bus() -> Self {
+        let detail = "this server has no bus: start it with --bus nats://HOST:PORT or --bus kafka://HOST:PORT, or \
+                      use a callback";
+        Self::invalid("target.bus", detail)
+    }
+
+    /// 421: a request for another server, as DNS rebinding makes it.
+    pub(crate) fn unknown_host(host: &str) -> Self {
+        let host = shorten(host);
+        let detail = format!(
+            "this server does not go by the name {host:?}: use its address or localhost, or add the name to \
+             serve.hosts (--hosts)"
+        );
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "unknown_host", detail)
+    }
+
+    /// What can only go wrong in a cluster.
+    #[cfg(feature = "cluster")]
+    fn of_cluster(error: &messages::Error) -> Self {
+        use messages::Error;
+        let detail = error.to_string();
+        match error {
+            Error::IdAndKey => Self::malformed(Some("idempotency_key".to_owned()), detail),
+            Error::Intake { is_safe: false, .. } => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail)
+            }
+            Error::OtherCommand => Self::invalid("key", detail),
+            Error::TooManyCommands(_) => Self {
+                field: Some("by".to_owned()),
+                ..Self::new(StatusCode::CONFLICT, "too_many_extends", detail)
+            },
+            Error::Intake { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, "log_away", detail),
+            Error::Undecided { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "undecided", detail)
+            }
+            Error::NoOwner(_) | Error::Delay(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail)
+            }
+        }
+    }
+
+    /// Nothing, or nothing known, was set in the catalog of the cluster.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn not_set<E: std::fmt::Display>(error: &crate::cluster::NotSet<E>) -> Self {
+        let (status, code) = match error {
+            crate::cluster::NotSet::Full { .. } => {
+                (StatusCode::INSUFFICIENT_STORAGE, "catalog_full")
+            }
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "log_away"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+
+    /// Which instance of the cluster is meant cannot be said.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn unclear(error: &crate::cluster::Unclear) -> Self {
+        let (status, code) = match error {
+            crate::cluster::Unclear::Unknown(_) => (StatusCode::NOT_FOUND, "no_such_instance"),
+            crate::cluster::Unclear::Ambiguous { .. } => (StatusCode::CONFLICT, "ambiguous"),
+        };
+        Self::new(status, code, error.to_string())
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -142,14 +213,35 @@ impl Problem {
     }
 }
 
+impl From<messages::Error> for Problem {
+    fn from(error: messages::Error) -> Self {
+        match error {
+            messages::Error::Delay(error) => error.into(),
+            #[cfg(feature = "cluster")]
+            other => Self::of_cluster(&other),
+        }
+    }
+}
+
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let detail = error.to_string();
+        // The field has a member of its own.
+        let own = |field: &str| {
+            let bare = detail
+                .strip_prefix(field)
+                .and_then(|rest| rest.strip_prefix(": "));
+            bare.unwrap_or(&detail).to_owned()
+        };
         match error {
             Error::Invalid { field, problem } => Self::invalid(on_the_wire(field), problem),
             Error::NotFound(_) => Self::new(StatusCode::NOT_FOUND, "no_such_message", detail),
             Error::Refused(refusal) => match refusal.reason {
-                Reason::NotLater { .. } => Self::invalid("to", detail),
+                Reason::NotLater { due, after } => {
+                    let (due, after) = (date(due), date(after));
+                    let detail = format!("{due} is not later than {after}: choose a later moment");
+                    Self::invalid("to", detail)
+                }
                 _ => Self {
                     state: Some(refusal.state.name()),
                     ..Self::new(StatusCode::CONFLICT, "state", detail)
@@ -157,16 +249,16 @@ impl From<Error> for Problem {
             },
             Error::IdTaken(_) => Self {
                 field: Some("id".to_owned()),
-                ..Self::new(StatusCode::CONFLICT, "id_taken", detail)
+                ..Self::new(StatusCode::CONFLICT, "id_taken", own("id"))
             },
             Error::KeyReused { .. } => Self {
                 field: Some("idempotency_key".to_owned()),
-                ..Self::new(StatusCode::CONFLICT, "key_reused", detail)
+                ..Self::new(StatusCode::CONFLICT, "key_reused", own("idempotency_key"))
             },
             Error::DiskFull { .. } => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", detail)
             }
-            Error::Unanswered(_) => {
+            Error::Unanswered(_) | Error::Unconfirmed(_) => {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail)
             }
             Error::Closed => {
@@ -193,7 +285,7 @@ fn on_the_wire(field: &str) -> &str {
     }
 }
 
-/// A path can be as long as a request head. Nobody needs all of that back.
+/// A path can be as long as a request head. It is cut in an answer.
 fn shorten(text: &str) -> String {
     const LONGEST: usize = 200;
     match text.char_indices().nth(LONGEST) {

@@ -9,13 +9,15 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use laneway_delay::{Callback, Error, Extend, MessageId, Method, Submission, Target, When};
+use laneway_delay::{Callback, Extend, MessageId, Method, Submission, Target, When, Withdraw};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::messages::check_url;
-use super::{App, Problem, body};
+use super::messages::request_id;
+use super::{App, Problem, body, gate};
+use crate::messages::Error;
 
 const SUCCESS: u16 = 200;
 const INVALID: u16 = 401;
@@ -95,13 +97,30 @@ impl From<Problem> for Answer {
     }
 }
 
+impl From<laneway_delay::Error> for Answer {
+    fn from(error: laneway_delay::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
 impl From<Error> for Answer {
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(
+            clippy::match_wildcard_for_single_variants,
+            reason = "the others are of clusters"
+        )
+    )]
     fn from(error: Error) -> Self {
         match error {
-            Error::Invalid {
+            Error::Delay(laneway_delay::Error::Invalid {
                 field: "due",
                 problem,
-            } => Self::failure(TOO_LATE, problem),
+            }) => Self::failure(TOO_LATE, problem),
+            Error::Delay(laneway_delay::Error::Invalid {
+                field: "target.url",
+                problem,
+            }) => Self::invalid("callback.url", &problem),
             other => Problem::from(other).into(),
         }
     }
@@ -111,8 +130,16 @@ impl From<Error> for Answer {
 type Needed = (&'static str, fn(&Request) -> bool);
 
 /// Reads a request and insists on the fields that the route needs.
-async fn read(body: Body, needed: &[Needed]) -> Result<Request, Answer> {
-    let json = body::read(body, MAX_BODY).await?;
+async fn read(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    needed: &[Needed],
+) -> Result<Request, Answer> {
+    // Clients of SorakaQ send any type, or none. Browsers have to send JSON, which takes a page of another site
+    // a question first.
+    gate::simple_request(headers)?;
+    let json = body::read(body, MAX_BODY.min(app.max_body), &app.room).await?;
     let request: Request = body::parse(&json)?;
     match needed.iter().find(|(_, there)| !there(&request)) {
         None => Ok(request),
@@ -121,14 +148,20 @@ async fn read(body: Body, needed: &[Needed]) -> Result<Request, Answer> {
 }
 
 /// `POST /sorakaq/msg/submit`
-pub(super) async fn submit(State(app): State<App>, body: Body) -> Result<Response, Response> {
-    submit_checked(&app, body)
+pub(super) async fn submit(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Response> {
+    submit_checked(&app, &headers, body)
         .await
         .map_err(Answer::into_response)
 }
 
-async fn submit_checked(app: &App, body: Body) -> Result<Response, Answer> {
+async fn submit_checked(app: &App, headers: &HeaderMap, body: Body) -> Result<Response, Answer> {
     let request = read(
+        app,
+        headers,
         body,
         &[
             ("topic_name", |request| !request.topic_name.is_empty()),
@@ -144,7 +177,6 @@ async fn submit_checked(app: &App, body: Body) -> Result<Response, Answer> {
         "POST" => Method::Post,
         _ => return Err(Answer::invalid("callback.request_type", "take GET or POST")),
     };
-    check_url("callback.url", &request.callback.url, app.client.guard())?;
     let ttr = if request.ttr == 0 {
         DEFAULT_TTR
     } else {
@@ -160,20 +192,29 @@ async fn submit_checked(app: &App, body: Body) -> Result<Response, Answer> {
     let submission = Submission::new(request.topic_name, when, target)
         .payload(Bytes::from(request.callback.params))
         .content_type("application/json");
-    let accepted = app.delays.submit_one(submission).await;
-    app.figures.submitted(&accepted);
+    let accepted = app
+        .delays
+        .submit_one(submission, request_id(headers)?)
+        .await;
+    app.delay_metrics.submitted(&accepted);
     Ok(Answer::success(json!({ "msgId": accepted?.id.as_str() })))
 }
 
 /// `POST /sorakaq/msg/cancel`
-pub(super) async fn cancel(State(app): State<App>, body: Body) -> Result<Response, Response> {
-    cancel_checked(&app, body)
+pub(super) async fn cancel(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Response> {
+    cancel_checked(&app, &headers, body)
         .await
         .map_err(Answer::into_response)
 }
 
-async fn cancel_checked(app: &App, body: Body) -> Result<Response, Answer> {
+async fn cancel_checked(app: &App, headers: &HeaderMap, body: Body) -> Result<Response, Answer> {
     let request = read(
+        app,
+        headers,
         body,
         &[
             ("topic_name", |request| !request.topic_name.is_empty()),
@@ -181,19 +222,29 @@ async fn cancel_checked(app: &App, body: Body) -> Result<Response, Answer> {
         ],
     )
     .await?;
-    let withdrawn = app.delays.withdraw(&MessageId::new(request.msg_id)?).await;
+    let id = MessageId::new(request.msg_id)?;
+    let withdrawn = app
+        .delays
+        .withdraw_one(id, Withdraw::Unsent, request_id(headers)?)
+        .await;
     Ok(Answer::success(yes_or_no(withdrawn)?))
 }
 
 /// `POST /sorakaq/msg/addTime`
-pub(super) async fn add_time(State(app): State<App>, body: Body) -> Result<Response, Response> {
-    add_time_checked(&app, body)
+pub(super) async fn add_time(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Response> {
+    add_time_checked(&app, &headers, body)
         .await
         .map_err(Answer::into_response)
 }
 
-async fn add_time_checked(app: &App, body: Body) -> Result<Response, Answer> {
+async fn add_time_checked(app: &App, headers: &HeaderMap, body: Body) -> Result<Response, Answer> {
     let request = read(
+        app,
+        headers,
         body,
         &[
             ("topic_name", |request| !request.topic_name.is_empty()),
@@ -203,9 +254,10 @@ async fn add_time_checked(app: &App, body: Body) -> Result<Response, Answer> {
     )
     .await?;
     let extend = Extend::By(Duration::from_millis(request.add_time));
+    let id = MessageId::new(request.msg_id)?;
     let extended = app
         .delays
-        .extend(&MessageId::new(request.msg_id)?, extend)
+        .extend_one(id, extend, request_id(headers)?)
         .await;
     Ok(Answer::success(yes_or_no(extended)?))
 }
@@ -214,7 +266,7 @@ async fn add_time_checked(app: &App, body: Body) -> Result<Response, Answer> {
 fn yes_or_no<T>(result: Result<T, Error>) -> Result<bool, Error> {
     match result {
         Ok(_) => Ok(true),
-        Err(Error::NotFound(_) | Error::Refused(_)) => Ok(false),
+        Err(error) if error.is_no() => Ok(false),
         Err(error) => Err(error),
     }
 }

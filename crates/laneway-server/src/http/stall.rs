@@ -104,7 +104,7 @@ mod tests {
         let (ours, _theirs) = duplex(8);
         let start = Instant::now();
         let error = Stall::new(ours, LIMIT).write_all(&[0; 9]).await;
-        let kind = error.expect_err("nobody reads").kind();
+        let kind = error.expect_err("the client does not read").kind();
         assert_eq!(kind, io::ErrorKind::TimedOut);
         assert_eq!(start.elapsed(), LIMIT);
     }

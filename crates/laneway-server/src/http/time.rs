@@ -6,13 +6,11 @@ use std::time::Duration;
 use laneway_delay::Timestamp;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-use crate::config::value;
-
 /// The last moment that is taken: the end of the year 9998. Dates have four digits for the year, in
 /// every time zone.
 pub(crate) const LAST: Timestamp = Timestamp::from_millis(253_370_764_799_999);
 
-/// A length of time: `"1500ms"`, `"15m"`, `"7d"`, or a number of milliseconds.
+/// A duration by the grammar of [`laneway_units`], or a number of milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -20,13 +18,24 @@ pub(crate) struct Span(pub(crate) Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) Timestamp);
 
-impl Span {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        value::time(text, Duration::ZERO..=Duration::MAX).map(Self)
-    }
+/// In milliseconds, March of 1973. Numbers below it are seconds that were taken for milliseconds: as such
+/// they reach until the year 5138.
+const LEAST_MILLIS: u64 = 100_000_000_000;
+
+/// What to say of such a number.
+pub(crate) fn seconds(number: u64) -> String {
+    format!(
+        "{number} looks like seconds, and numbers are milliseconds since 1970 here: multiply it by 1000, or \
+         send a date such as \"2030-01-31T12:00:00Z\""
+    )
 }
 
 impl Moment {
+    /// `None` if the number is too small to be one of milliseconds.
+    pub(crate) fn from_millis(millis: u64) -> Option<Self> {
+        (millis >= LEAST_MILLIS).then(|| Self(Timestamp::from_millis(millis)))
+    }
+
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let moment: jiff::Timestamp = text.parse().ok()?;
         // Rounded up: a part of a millisecond too late is better than too early.
@@ -44,13 +53,17 @@ impl<'de> Deserialize<'de> for Span {
             type Value = Span;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "a time such as \"1500ms\", \"15m\" or \"7d\", or a whole number of milliseconds",
+                write!(
+                    f,
+                    "a duration {}, or a whole number of milliseconds",
+                    laneway_units::DURATION_EXAMPLES
                 )
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
-                Span::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+                laneway_units::parse_duration(text)
+                    .map(Span)
+                    .map_err(E::custom)
             }
 
             fn visit_u64<E: de::Error>(self, millis: u64) -> Result<Span, E> {
@@ -80,7 +93,7 @@ impl<'de> Deserialize<'de> for Moment {
             }
 
             fn visit_u64<E: de::Error>(self, millis: u64) -> Result<Moment, E> {
-                Ok(Moment(Timestamp::from_millis(millis)))
+                Moment::from_millis(millis).ok_or_else(|| E::custom(seconds(millis)))
             }
         }
         deserializer.deserialize_any(Read)
@@ -103,30 +116,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_texts_with_a_unit_or_milliseconds() {
-        for (json, millis) in [
-            ("\"15m\"", 900_000),
-            ("\"1500ms\"", 1_500),
-            ("7", 7),
-            ("\"2d\"", 172_800_000),
-        ] {
-            let span: Span = serde_json::from_str(json).expect(json);
+    fn durations_over_http_are_those_of_the_table_or_milliseconds() {
+        let read = |json: String| serde_json::from_str::<Span>(&json);
+        for (text, millis) in laneway_units::table::DURATIONS {
+            let span = read(format!("{text:?}")).expect(text);
             assert_eq!(span, Span(Duration::from_millis(millis)));
         }
-        for json in [
-            "\"\"",
-            "\"15\"",
-            "-1",
-            "1.5",
-            "\"15 m\"",
-            "null",
-            "{}",
-            "\"99999999999999999999d\"",
-        ] {
-            let error = serde_json::from_str::<Span>(json)
-                .expect_err(json)
-                .to_string();
-            assert!(error.contains("a time such as"), "{error}");
+        assert_eq!(
+            read("7".to_owned()).ok(),
+            Some(Span(Duration::from_millis(7)))
+        );
+        for text in laneway_units::table::NOT_DURATIONS {
+            let error = read(format!("{text:?}")).expect_err(text).to_string();
+            let refusal = laneway_units::Error::Duration(text.to_owned()).to_string();
+            assert!(error.starts_with(&refusal), "{error}");
+        }
+        for json in ["-1", "1.5", "null", "{}"] {
+            let error = read(json.to_owned()).expect_err(json).to_string();
+            assert!(error.contains(laneway_units::DURATION_EXAMPLES), "{error}");
         }
     }
 
@@ -152,6 +159,16 @@ mod tests {
                 .expect_err(json)
                 .to_string();
             assert!(error.contains("a date such as"), "{error}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_not_taken_for_milliseconds() {
+        for json in ["1900000000", "0", "99999999999"] {
+            let error = serde_json::from_str::<Moment>(json)
+                .expect_err(json)
+                .to_string();
+            assert!(error.contains("multiply it by 1000"), "{error}");
         }
     }
 

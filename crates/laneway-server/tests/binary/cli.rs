@@ -241,3 +241,129 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+#[test]
+fn check_warns_of_an_address_that_others_reach() {
+    let directory = directory_with("[serve]\nlisten = \"0.0.0.0:7070\"\n");
+    let (code, said, _) = outcome(laneway(&directory).args(["config", "check"]));
+    assert_eq!(code, 0);
+    assert!(said.starts_with("ok: "), "{said}");
+    assert!(
+        said.contains(
+            "warning: other machines may reach 0.0.0.0:7070 (serve.listen, laneway.toml:2)"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn sizes_are_numbers_or_texts_with_a_unit() {
+    for (file, code) in [
+        ("serve.max_body = \"16MiB\"", 0),
+        ("serve.max_body = 65536", 0),
+        ("serve.max_body = \"16 MiB\"", 1),
+        ("serve.max_body = \"1B\"", 1),
+    ] {
+        let directory = directory_with(file);
+        let (found, _, error) = outcome(laneway(&directory).args(["config", "check"]));
+        assert_eq!(found, code, "{file}: {error}");
+    }
+}
+
+#[test]
+fn a_port_alone_is_answered_with_how_to_write_it() {
+    let (code, _, error) = outcome(laneway(&empty_directory()).args(["serve", "--port", "7099"]));
+    assert_eq!(code, 1);
+    assert!(error.contains("127.0.0.1:7070"), "{error}");
+}
+
+#[test]
+fn the_doctor_knows_directories_and_memory() {
+    let directory = empty_directory();
+    let (code, said, _) = outcome(laneway(&directory).args(["doctor", "memory:"]));
+    assert_eq!(code, 0);
+    assert!(said.contains("nothing to examine"), "{said}");
+    let (code, said, _) = outcome(laneway(&directory).args(["doctor", "file:."]));
+    assert_eq!(code, 0);
+    assert!(
+        said.contains("holds no store") && !said.contains("chmod"),
+        "{said}"
+    );
+    fs::create_dir_all(directory.path().join("data/log")).expect("made");
+    let (_, said, _) = outcome(laneway(&directory).args(["doctor", "file:data"]));
+    assert!(
+        said.contains("data is there") && said.contains("MiB are free"),
+        "{said}"
+    );
+    let (code, said, _) = outcome(laneway(&directory).args(["doctor", "file:missing"]));
+    assert_eq!(code, 1);
+    assert!(said.contains("missing: No such file"), "{said}");
+    let server = crate::harness::Server::start(&[]);
+    let (code, said, _) = outcome(laneway(&directory).args(["doctor", &server.url()]));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("ready"), "{said}");
+    let foreign = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = foreign.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for stream in foreign.incoming().take(3) {
+            let mut stream = stream.expect("a client");
+            let _ = stream.read(&mut vec![0; 4096]);
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    let url = format!("http://{address}");
+    let (code, said, _) = outcome(laneway(&directory).args(["doctor", &url]));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("no laneway server"), "{said}");
+}
+
+#[test]
+fn with_json_every_error_is_json() {
+    let directory = empty_directory();
+    let wrong: [(&[&str], i32, &str); 4] = [
+        (&["delay", "list", "--json", "--nonsense"], 2, "usage"),
+        (&["doctor", "--json"], 2, "usage"),
+        (&["doctor", "file:missing", "--json"], 1, "failed"),
+        (
+            &["bus", "dead", "list", "t", "--bus", "gopher:x", "--json"],
+            1,
+            "failed",
+        ),
+    ];
+    for (arguments, expected, name) in wrong {
+        let (code, _, error) = outcome(laneway(&directory).args(arguments));
+        assert_eq!(code, expected, "{arguments:?}: {error}");
+        let said: serde_json::Value = serde_json::from_str(&error).expect(&error);
+        assert_eq!(said["code"], name, "{arguments:?}: {error}");
+        assert!(said["detail"].is_string(), "{arguments:?}: {error}");
+    }
+    // What is asked for is no error.
+    let (code, said, _) = outcome(laneway(&directory).args(["doctor", "--json", "--help"]));
+    assert_eq!(code, 0);
+    assert!(said.contains("Usage"), "{said}");
+}
+
+#[test]
+fn check_reads_the_files_of_secrets() {
+    let directory = empty_directory();
+    let check = ["config", "check", "--callback-secrets-file", "secrets"];
+    let (code, _, error) = outcome(laneway(&directory).args(check));
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("cannot read secrets (callback.secrets_file)"),
+        "{error}"
+    );
+    fs::write(directory.path().join("secrets"), "not a secret\n").expect("written");
+    let (code, _, error) = outcome(laneway(&directory).args(check));
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("secrets:1 (callback.secrets_file)"),
+        "{error}"
+    );
+    let good = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr\n";
+    fs::write(directory.path().join("secrets"), good).expect("written");
+    let (code, _, error) = outcome(laneway(&directory).args(check));
+    assert_eq!(code, 0, "{error}");
+}

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::harness::{Server, empty_directory, wait_until};
+use crate::harness::{Server, empty_directory};
 use crate::receiver::{Callback, Receivers};
 use serde_json::{Value, json};
+use waiting::wait_for_blocking;
 
 fn message(receiver: &Receivers, id: &str, delay: &str) -> Value {
     json!({
@@ -47,11 +48,14 @@ fn nothing_that_was_accepted_is_lost_and_nothing_is_early() {
         directory = server.kill();
     }
     let server = Server::start_in(directory, &[]);
-    wait_until("nothing waits any more", || {
-        ["scheduled", "firing"].iter().all(|state| {
-            server.figure(&format!("laneway_delay_messages{{state=\"{state}\"}}")) == 0
-        })
-    });
+    wait_for_blocking!(
+        {
+            ["scheduled", "firing"].iter().all(|state| {
+                server.figure(&format!("laneway_delay_messages{{state=\"{state}\"}}")) == 0
+            })
+        },
+        "nothing waits any more"
+    );
     arrived.extend(receiver.pending().iter().map(on_time));
     let lost: Vec<&String> = expected.difference(&arrived).collect();
     assert!(lost.is_empty(), "lost: {lost:?}");
@@ -140,7 +144,7 @@ fn what_was_due_while_nobody_was_there_fires_at_once() {
     server.submit(&message(&receiver, "late", "50ms"));
     let due = SystemTime::now() + Duration::from_millis(50);
     let directory = server.kill();
-    wait_until("it is due", || SystemTime::now() > due);
+    wait_for_blocking!(SystemTime::now() > due, "it is due");
     let _server = Server::start_in(directory, &[]);
     assert_eq!(receiver.next().header("webhook-id"), Some("late"));
 }

@@ -1,5 +1,6 @@
 //! Starts the real binary and talks to it as a stranger would.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -7,14 +8,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use waiting::wait_for_blocking;
 
 /// How long anything may take before the test gives up. Nothing waits that long if all is well.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The binary, in an empty directory and without settings from the environment of the test.
 pub(crate) fn laneway(directory: &TempDir) -> Command {
@@ -38,6 +40,7 @@ pub(crate) struct Server {
     /// What it said on standard output when it started.
     pub(crate) announcement: Vec<String>,
     child: Child,
+    stdout: Receiver<String>,
     stderr: Receiver<String>,
     directory: Arc<TempDir>,
 }
@@ -58,9 +61,111 @@ impl Server {
     }
 
     fn start_as(directory: Arc<TempDir>, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = laneway(&directory)
+        let command = laneway(&directory);
+        Self::spawn(command, directory, arguments, environment)
+    }
+
+    /// Starts one whose writes fail beyond a limit of file sizes, instead of ending it.
+    pub(crate) fn start_with_failing_writes(arguments: &[&str]) -> Self {
+        let directory = Arc::new(empty_directory());
+        let plain = laneway(&directory);
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", "trap '' XFSZ; exec \"$@\"", "bash"])
+            .arg(plain.get_program())
+            .current_dir(directory.path())
+            .stdin(Stdio::null());
+        for (name, _) in plain.get_envs() {
+            command.env_remove(name);
+        }
+        Self::spawn(command, directory, arguments, &[])
+    }
+
+    /// Starts one whose data directory is a disk of its own, of this size; `None` where that cannot be mounted.
+    pub(crate) fn start_on_small_disk(size: &str, arguments: &[&str]) -> Option<Self> {
+        let directory = Arc::new(empty_directory());
+        let data = directory.path().join("laneway-data");
+        std::fs::create_dir(&data).expect("an empty directory");
+        let mount = format!("mount -t tmpfs -o size={size},mode=0700 tmpfs laneway-data");
+        let inside = |script: &str| {
+            let mut command = Command::new("unshare");
+            command
+                .args([
+                    "--mount",
+                    "--propagation",
+                    "private",
+                    "sh",
+                    "-c",
+                    script,
+                    "sh",
+                ])
+                .current_dir(directory.path())
+                .stdin(Stdio::null());
+            command
+        };
+        if !inside(&mount).status().is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let plain = laneway(&directory);
+        let mut command = inside(&format!("{mount} && exec \"$@\""));
+        command.arg(plain.get_program());
+        for (name, _) in plain.get_envs() {
+            command.env_remove(name);
+        }
+        Some(Self::spawn(command, directory, arguments, &[]))
+    }
+
+    /// A file in its directory, by the mounts that it has.
+    pub(crate) fn as_it_sees(&self, name: &str) -> std::path::PathBuf {
+        let path = self.directory.path().join(name);
+        let root = format!("/proc/{}/root", self.child.id());
+        Path::new(&root).join(path.strip_prefix("/").unwrap_or(&path))
+    }
+
+    /// Every write to a file fails from now on.
+    pub(crate) fn let_writes_fail(&self) {
+        self.limit_files(Some(1));
+    }
+
+    /// Writes work again.
+    pub(crate) fn let_writes_work(&self) {
+        self.limit_files(None);
+    }
+
+    fn limit_files(&self, current: Option<u64>) {
+        let limit = rustix::process::Rlimit {
+            current,
+            maximum: None,
+        };
+        let resource = rustix::process::Resource::Fsize;
+        rustix::process::prlimit(self.pid(), resource, limit).expect("it runs");
+    }
+
+    /// The number of the process, for `/proc`.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn pid_number(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    fn spawn(
+        mut command: Command,
+        directory: Arc<TempDir>,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let listen: &[&str] = if arguments.contains(&"--listen") {
+            &[]
+        } else {
+            &["--listen", "127.0.0.1:0"]
+        };
+        let mut child = command
             .envs(environment.iter().copied())
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .arg("serve")
+            .args(listen)
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -68,18 +173,35 @@ impl Server {
             .expect("the binary starts");
         let stdout = lines(child.stdout.take().expect("piped"));
         let stderr = lines(child.stderr.take().expect("piped"));
-        let announcement = announcement(&stdout, &stderr);
-        let address = announcement[0]
-            .rsplit_once("http://")
-            .and_then(|(_, address)| address.parse().ok())
-            .unwrap_or_else(|| panic!("no address in {announcement:?}"));
+        let as_json = arguments.contains(&"json");
+        let announcement = if as_json {
+            vec![stderr.recv_timeout(PATIENCE).expect("it logs")]
+        } else {
+            announcement(&stdout, &stderr)
+        };
+        let address = if as_json {
+            let event: Value = serde_json::from_str(&announcement[0]).expect("JSON");
+            event["address"]
+                .as_str()
+                .and_then(|address| address.parse().ok())
+        } else {
+            let said = announcement[0].rsplit_once("http://");
+            said.and_then(|(_, address)| address.parse().ok())
+        };
+        let address = address.unwrap_or_else(|| panic!("no address in {announcement:?}"));
         Self {
             address,
             announcement,
             child,
+            stdout,
             stderr,
             directory,
         }
+    }
+
+    /// What it said on standard output after it had started.
+    pub(crate) fn stdout(&self) -> Vec<String> {
+        self.stdout.try_iter().collect()
     }
 
     /// Kills it, without a chance to do anything, and answers what it leaves behind.
@@ -122,7 +244,8 @@ impl Server {
 
     pub(crate) fn request(&self, method: &str, path: &str) -> Answer {
         let mut stream = self.connect();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).expect("sent");
         Answer::read_to_end(stream)
     }
@@ -142,7 +265,7 @@ impl Server {
         let mut stream = self.connect();
         let length = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\
              content-length: {length}\r\n\r\n{body}"
         );
         // The server may answer and hang up before it has read all of it.
@@ -164,7 +287,7 @@ impl Server {
     }
 
     pub(crate) fn wait_for_state(&self, id: &str, state: &str) {
-        wait_until(&format!("{id} is {state}"), || self.state(id) == state);
+        wait_for_blocking!(self.state(id) == state, "{id} is {state}");
     }
 
     /// The value of one figure of `/metrics`.
@@ -175,28 +298,47 @@ impl Server {
         value.unwrap_or_else(|| panic!("no {name} in:\n{body}"))
     }
 
+    /// The names of all metrics that it serves, as they are in the lines of `/metrics`.
+    pub(crate) fn metric_names(&self) -> BTreeSet<String> {
+        let page = self.get("/metrics").body;
+        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let names = types.map(|line| match line.split_once(' ') {
+            Some((name, "counter")) => format!("{name}_total"),
+            Some((name, "info")) => format!("{name}_info"),
+            Some((name, _)) => name.to_owned(),
+            None => panic!("no type in {line:?}"),
+        });
+        names.collect()
+    }
+
+    /// What it has logged since it was asked last.
+    pub(crate) fn log_so_far(&self) -> Vec<String> {
+        self.stderr.try_iter().collect()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a process id"), signal).expect("it runs");
+        kill_process(self.pid().expect("a process id"), signal).expect("it runs");
     }
 
     /// Waits until new connections are refused, which is the first thing that stopping does.
     pub(crate) fn wait_until_refusing(&self) {
-        wait_until("connections are refused", || {
-            let refused = TcpStream::connect(self.address).map_err(|error| error.kind());
-            matches!(refused, Err(io::ErrorKind::ConnectionRefused))
-        });
+        wait_for_blocking!(
+            {
+                let refused = TcpStream::connect(self.address).map_err(|error| error.kind());
+                matches!(refused, Err(io::ErrorKind::ConnectionRefused))
+            },
+            "connections are refused"
+        );
     }
 
     /// Waits for the end of the process: its exit status, and its log.
     pub(crate) fn wait(mut self) -> (ExitStatus, Vec<String>) {
-        let mut status = None;
-        wait_until("the server exits", || {
-            status = self.child.try_wait().expect("a child");
-            status.is_some()
-        });
-        let log = self.stderr.iter().collect();
-        (status.expect("exited"), log)
+        wait_for_blocking!(
+            self.child.try_wait().expect("a child").is_some(),
+            "the server exits"
+        );
+        let status = self.child.wait().expect("exited");
+        (status, self.stderr.iter().collect())
     }
 }
 
@@ -227,6 +369,19 @@ fn announcement(stdout: &Receiver<String>, stderr: &Receiver<String>) -> Vec<Str
     }
 }
 
+/// The names of metrics in the table of docs/operations.md that `is_served` takes.
+pub(crate) fn documented_metrics(is_served: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let page = include_str!("../../../../docs/operations.md");
+    let (_, table) = page.split_once("\n## All metrics").expect("the section");
+    let (table, _) = table.split_once("\n## ").expect("another section");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = rows.filter_map(|row| row.split(['`', '{']).next());
+    names
+        .filter(|name| is_served(name))
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Reads lines on a thread of its own, so that waiting for one can have a deadline.
 fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
@@ -238,15 +393,6 @@ fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
-}
-
-/// Looks again and again until something is true.
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited too long until {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// An HTTP answer, taken apart.

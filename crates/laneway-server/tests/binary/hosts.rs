@@ -3,9 +3,10 @@
 use std::net::TcpListener;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::harness::{Server, wait_until};
+use crate::harness::Server;
 use crate::receiver::Receivers;
 use serde_json::{Value, json};
+use waiting::wait_for_blocking;
 
 fn message(id: &str, url: &str, delay: u64) -> Value {
     json!({
@@ -17,7 +18,14 @@ fn message(id: &str, url: &str, delay: u64) -> Value {
 /// and they are all due before those of the others.
 #[test]
 fn one_stuck_host_of_ten_delays_nobody_else() {
-    let server = Server::start(&["--callbacks-per-host", "8", "--callbacks", "64"]);
+    let server = Server::start(&[
+        "--callbacks-per-host",
+        "8",
+        "--callbacks",
+        "64",
+        "--callback-timeout",
+        "5m",
+    ]);
     let stuck = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let url = format!("http://{}/", stuck.local_addr().expect("bound"));
     let receivers: Vec<Receivers> = (0..9).map(|_| Receivers::start("200 OK")).collect();
@@ -53,9 +61,9 @@ fn one_stuck_host_of_ten_delays_nobody_else() {
         }
     }
     late.sort();
-    // Far from the 10 s that the stuck one takes. The machine is busy with other tests.
+    // Far from the five minutes that the stuck one takes. The machine is busy with other tests.
     let p99 = late[late.len() * 99 / 100];
-    assert!(p99 < Duration::from_secs(2), "{p99:?}");
+    assert!(p99 < Duration::from_mins(1), "{p99:?}");
     assert_eq!(server.state("stuck-299"), "scheduled");
 }
 
@@ -72,21 +80,28 @@ fn messages_of_a_host_that_is_down_are_put_off_and_arrive_when_it_is_back() {
     }
     assert_eq!(server.figure("laneway_delay_open_circuits"), 1);
     receiver.pending();
-    for number in 0..20 {
-        server.submit(&message(&format!("patient-{number}"), &receiver.url(), 0));
-    }
-    wait_until("they were put off", || {
-        server.figure("laneway_delay_callbacks_total{outcome=\"circuit_open\"}") >= 20
-    });
+    // Together: the circuit is open for five seconds, and each of them costs a sync.
+    let patient = (0..20).map(|number| message(&format!("patient-{number}"), &receiver.url(), 0));
+    let patient: Vec<Value> = patient.collect();
+    server.send(
+        "POST",
+        "/v1/messages:batch",
+        &json!({ "messages": patient }),
+    );
+    wait_for_blocking!(
+        { server.figure("laneway_delay_callbacks_total{outcome=\"circuit_open\"}") >= 20 },
+        "they were put off"
+    );
     assert!(receiver.pending().is_empty(), "nothing is sent meanwhile");
 
     receiver.answer("200 OK");
     for _ in 0..20 {
         assert_eq!(receiver.next().header("laneway-attempt"), Some("1"));
     }
-    wait_until("all are delivered", || {
-        server.figure("laneway_delay_messages{state=\"delivered\"}") == 20
-    });
+    wait_for_blocking!(
+        { server.figure("laneway_delay_messages{state=\"delivered\"}") == 20 },
+        "all are delivered"
+    );
     assert_eq!(server.figure("laneway_delay_messages{state=\"dead\"}"), 10);
     let message = server.get("/v1/messages/patient-0").json();
     let history = message["history"].as_array().expect("a history");
@@ -94,5 +109,7 @@ fn messages_of_a_host_that_is_down_are_put_off_and_arrive_when_it_is_back() {
         .iter()
         .filter_map(|event| event["what"].as_str())
         .collect();
-    assert_eq!(happened, ["postponed", "delivered"], "{message}");
+    // Waiting for a host costs no write, so it is in the history only where memory did not suffice.
+    assert_eq!(happened.last(), Some(&"delivered"), "{message}");
+    assert!(!happened.contains(&"failed"), "{message}");
 }

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::harness::{Server, wait_until};
+use crate::harness::Server;
 use crate::receiver::Receivers;
 use serde_json::{Value, json};
+use waiting::wait_for_blocking;
 
 fn to(receiver: &Receivers, delay: &str) -> Value {
     json!({
@@ -158,7 +159,7 @@ fn callbacks_are_signed_and_can_carry_everything_in_the_signed_body() {
 
 #[test]
 fn a_message_can_go_to_the_bus() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--bus", "file:bus"]);
     let id = server.submit(&json!({
         "topic": "orders",
         "payload": { "total": 42 },
@@ -175,10 +176,7 @@ fn a_message_can_go_to_the_bus() {
 
     // It is on the bus, as any other event would be.
     let directory = server.stop();
-    let address = format!(
-        "file:{}",
-        directory.path().join("laneway-data/bus").display()
-    );
+    let address = format!("file:{}", directory.path().join("bus").display());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let bus = laneway::Bus::open(&address)
@@ -341,7 +339,7 @@ fn batches_of_changes_answer_for_each_message() {
     let batch = json!({ "messages": [
         { "id": "a", "by": "1h" },
         { "id": "nobody", "by": "1h" },
-        { "id": "b", "by": "1h", "to": 0 },
+        { "id": "b", "by": "1h", "to": "2020-01-01T00:00:00Z" },
         { "id": "b", "later": "1h" },
         { "id": "c", "to": "2030-01-31T12:00:00Z" },
     ]});
@@ -436,7 +434,8 @@ fn lists_go_by_topic_and_state_page_by_page() {
 
 #[test]
 fn failures_are_tried_again_and_counted() {
-    let server = Server::start(&["--retry", "10ms,10ms"]);
+    // Some of the later ones may come before the receiver is told to take them.
+    let server = Server::start(&["--retry", "10ms,2s,2s,2s,2s,2s"]);
     let receiver = Receivers::start("500 Oops");
     let id = server.submit(&to(&receiver, "0s"));
     for attempt in ["1", "2"] {
@@ -534,10 +533,42 @@ fn what_is_being_delivered_is_finished_before_the_server_stops() {
     for _ in 0..50 {
         server.submit(&to(&receiver, "0s"));
     }
-    wait_until("all are delivered", || {
-        server.figure("laneway_delay_messages{state=\"delivered\"}") == 50
-    });
+    wait_for_blocking!(
+        { server.figure("laneway_delay_messages{state=\"delivered\"}") == 50 },
+        "all are delivered"
+    );
     server.signal(rustix::process::Signal::TERM);
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log:?}");
+}
+
+#[test]
+fn the_trace_of_a_submission_goes_on_to_its_callback() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let server = Server::start(&[]);
+    let receiver = Receivers::start("200 OK");
+    let submit = |parent: &str, body: &Value| {
+        let headers = format!(
+            "content-type: application/json\r\nidempotency-key: k\r\ntraceparent: {parent}\r\ntracestate: a=b\r\n"
+        );
+        let answer = server.send_with("POST", "/v1/messages", &headers, &body.to_string());
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.json()["duplicate"] == true
+    };
+    let body = to(&receiver, "1ms");
+    assert!(!submit(PARENT, &body));
+    let callback = receiver.next();
+    assert_eq!(callback.header("traceparent"), Some(PARENT));
+    assert_eq!(callback.header("tracestate"), Some("a=b"));
+    // Sent again it has another span, and is the same message.
+    assert!(submit(&PARENT.replace("00f0", "11f1"), &body));
+    assert!(submit("nonsense", &body));
+}
+
+#[test]
+fn the_data_directory_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = Server::start(&["--data-dir", "a/data"]);
+    let data = std::fs::metadata(server.directory().join("a/data")).expect("there");
+    assert_eq!(data.permissions().mode() & 0o777, 0o700);
 }

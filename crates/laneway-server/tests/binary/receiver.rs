@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::SystemTime;
 
-use crate::harness::PATIENCE;
+use super::harness::PATIENCE;
 
 /// A callback as it came.
 #[derive(Debug)]

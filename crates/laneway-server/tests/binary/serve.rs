@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 
-use crate::harness::{Answer, Server, empty_directory, laneway, wait_until};
+use crate::harness::{Answer, Server, documented_metrics, empty_directory, laneway};
 use rustix::process::Signal;
 use serde_json::Value;
+use waiting::wait_for_blocking;
 
 #[test]
 fn it_says_what_is_there_and_what_to_know() {
@@ -13,7 +15,9 @@ fn it_says_what_is_there_and_what_to_know() {
     let said = server.announcement.join("\n");
     assert!(said.contains("is listening on http://127.0.0.1:"), "{said}");
     assert!(said.contains("POST /v1/messages"), "{said}");
-    assert!(said.contains("messages are kept in laneway-data"), "{said}");
+    let directory = server.directory().join("laneway-data");
+    let kept = format!("messages are kept in {}", directory.display());
+    assert!(said.contains(&kept), "{said}");
     assert!(
         said.contains("callbacks may reach public addresses, and this machine"),
         "{said}"
@@ -92,6 +96,15 @@ fn requests_and_connections_are_counted() {
 }
 
 #[test]
+fn the_table_of_metrics_in_the_manual_is_what_is_served() {
+    let server = Server::start(&[]);
+    // A family without a series is not served: an answer is counted after it was given.
+    server.get("/healthz");
+    let documented = documented_metrics(|name| !name.starts_with("laneway_bus_kafka_"));
+    assert_eq!(server.metric_names(), documented);
+}
+
+#[test]
 fn anything_else_is_a_problem_that_names_the_path() {
     let server = Server::start(&[]);
     let answer = server.get("/v2/messages?topic=a");
@@ -151,7 +164,7 @@ fn a_connection_that_stays_idle_after_a_request_is_dropped() {
     let server = Server::start(&["--header-timeout", "50ms"]);
     let mut stream = server.connect();
     stream
-        .write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .expect("sent");
     assert!(read_until_closed(stream).ends_with("ok\n"));
 }
@@ -160,21 +173,23 @@ fn a_connection_that_stays_idle_after_a_request_is_dropped() {
 fn a_client_that_never_reads_its_answers_is_dropped() {
     let server = Server::start(&["--write-timeout", "50ms"]);
     let mut stream = server.connect();
-    let requests = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(1_000);
+    let requests = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
     // The buffers on the way fill up with answers; then the server hangs up.
-    wait_until("the server hangs up", || {
-        stream.write_all(&requests).is_err()
-    });
-    wait_until("it is counted", || {
-        server.figure("laneway_http_connections_timed_out_total") == 1
-    });
+    wait_for_blocking!(
+        { stream.write_all(&requests).is_err() },
+        "the server hangs up"
+    );
+    wait_for_blocking!(
+        { server.figure("laneway_http_connections_timed_out_total") == 1 },
+        "it is counted"
+    );
 }
 
 #[test]
 fn a_request_head_without_end_is_refused() {
     let server = Server::start(&[]);
     let mut stream = server.connect();
-    let mut head = b"GET / HTTP/1.1\r\nhost: test\r\nx: ".to_vec();
+    let mut head = b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ".to_vec();
     head.resize(200_000, b'a');
     // The server may hang up while this is still being sent.
     let _ = stream.write_all(&head);
@@ -193,7 +208,7 @@ fn connections_beyond_the_limit_wait_for_their_turn() {
     let server = Server::start(&["--max-connections", "1"]);
     let mut first = server.connect();
     first
-        .write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .expect("sent");
     let mut start = [0; 15];
     first.read_exact(&mut start).expect("an answer");
@@ -202,7 +217,7 @@ fn connections_beyond_the_limit_wait_for_their_turn() {
     // The first one is still open, so this one is not even taken.
     let mut second = server.connect();
     second
-        .write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .expect("sent");
     let short = std::time::Duration::from_millis(100);
     second.set_read_timeout(Some(short)).expect("a time-out");
@@ -243,7 +258,7 @@ fn a_request_in_flight_is_answered_after_the_signal_and_the_exit_code_is_0() {
     server.signal(Signal::TERM);
     server.wait_until_refusing();
 
-    stream.write_all(b"st: test\r\n\r\n").expect("sent");
+    stream.write_all(b"st: localhost\r\n\r\n").expect("sent");
     let answer = Answer::read_to_end(stream);
     assert_eq!((answer.status, answer.body.as_str()), (503, "draining\n"));
 
@@ -303,9 +318,17 @@ fn a_port_that_is_taken_is_explained() {
 }
 
 #[test]
-fn logs_can_be_json() {
-    let server = Server::start(&["--log-format", "json", "--log-level", "debug"]);
+fn logs_can_be_json_and_then_there_is_nothing_else() {
+    let server = Server::start(&[
+        "--log-format",
+        "json",
+        "--log-filter",
+        "laneway::http=debug,hyper=trace",
+    ]);
     server.get("/healthz");
+    assert_eq!(server.stdout(), [""; 0]);
+    let listening: Value = serde_json::from_str(&server.announcement[0]).expect("JSON");
+    assert_eq!(listening["message"], "listening");
     server.signal(Signal::TERM);
     let (_, log) = server.wait();
     let events: Vec<Value> = log
@@ -313,10 +336,144 @@ fn logs_can_be_json() {
         .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
         .collect();
     let message = |text: &str| events.iter().find(|event| event["message"] == text);
-    assert!(message("listening").is_some(), "{log:?}");
-    let request = message("request").expect("logged at debug");
+    let request = message("request").expect("logged by the filter");
     assert_eq!(request["path"], "/healthz");
     assert_eq!(request["status"], 200);
+    assert!(request["took_ms"].is_f64(), "{request}");
+    // Other parts stay at their level.
+    assert!(events.iter().all(|event| {
+        let ours = event["target"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("laneway::http"));
+        ours || event["target"] == "hyper" || event["level"] != "DEBUG"
+    }));
+}
+
+#[test]
+fn what_libraries_say_in_detail_is_not_in_the_log_at_debug() {
+    let server = Server::start(&["--log-level", "debug"]);
+    server.get("/healthz");
+    server.signal(Signal::TERM);
+    let (_, log) = server.wait();
+    assert!(
+        log.iter().any(|line| line.contains("path=\"/healthz\"")),
+        "{log:#?}"
+    );
+    assert!(!log.iter().any(|line| line.contains("flushed")), "{log:#?}");
+}
+
+#[test]
+fn the_password_of_a_bus_is_not_shown() {
+    let directory = empty_directory();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr());
+    let free = free.expect("a port");
+    for (bus, shown) in [
+        (
+            format!("nats://svc:hunter2@{free}"),
+            "nats://***@127.0.0.1:",
+        ),
+        (
+            format!("nats://svc:a/\"hunter2@{free}"),
+            "nats://***@127.0.0.1:",
+        ),
+        (format!("nats://{free}?token=hunter2"), "?token=***"),
+        (format!("kafka:svc:hunter2@{free}"), "***@127.0.0.1:"),
+    ] {
+        for arguments in [
+            &["config", "show"][..],
+            &["serve", "--listen", "127.0.0.1:0"],
+        ] {
+            let output = laneway(&directory)
+                .args(arguments)
+                .args(["--bus", &bus])
+                .output()
+                .expect("the binary starts");
+            let said = format!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            assert!(said.contains(shown), "{said}");
+            assert!(!said.contains("hunter2"), "{said}");
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_whose_disk_fails_is_not_ready_and_says_so() {
+    let server = Server::start_with_failing_writes(&["--log-format", "json"]);
+    assert_eq!(server.get("/readyz").status, 200);
+    let message = serde_json::json!({
+        "topic": "t", "delay": "1h", "target": { "callback": { "url": "https://example.com/" } },
+    });
+    server.submit(&message);
+    server.let_writes_fail();
+    // The one whose write failed may be there nevertheless; the next ones are not tried.
+    let unconfirmed = server.send("POST", "/v1/messages", &message);
+    assert_eq!(unconfirmed.status, 504, "{unconfirmed:?}");
+    assert_eq!(unconfirmed.json()["code"], "outcome_unknown");
+    let refused = server.send("POST", "/v1/messages", &message);
+    assert!(matches!(refused.status, 503 | 507), "{refused:?}");
+    let ready = server.get("/readyz");
+    assert_eq!(ready.status, 503, "{ready:?}");
+    assert!(ready.body.len() > 20, "it says why: {ready:?}");
+    assert_eq!(server.figure("laneway_ready"), 0);
+    assert_eq!(server.figure("laneway_store_up"), 0);
+    // It may pass, and a new start would not help.
+    assert_eq!(server.figure("laneway_store_failed"), 0);
+    assert_eq!(server.get("/healthz").status, 200);
+    wait_for_blocking!(
+        {
+            server
+                .log_so_far()
+                .iter()
+                .any(|line| line.contains("\"not ready\""))
+        },
+        "it is logged"
+    );
+    // When it can write again the store opens its files anew. If they are not what was written, there is nothing left
+    // to wait for.
+    let log = server.directory().join("laneway-data/messages/log");
+    let journals = std::fs::read_dir(&log).expect("a store").flatten();
+    let journals = journals.map(|entry| entry.path());
+    let journals = journals.filter(|path| path.extension().is_some_and(|ext| ext == "jnl"));
+    let journals = journals.map(|path| (std::fs::read(&path).unwrap_or_default(), path));
+    let (mut bytes, journal) = journals
+        .max_by_key(|(bytes, _)| bytes.len())
+        .expect("a journal");
+    bytes[20] ^= 0xff;
+    std::fs::write(&journal, bytes).expect("writable from here");
+    server.let_writes_work();
+    wait_for_blocking!(
+        server.figure("laneway_store_failed") == 1,
+        "it has failed for good"
+    );
+    let alive = server.get("/healthz");
+    assert_eq!(alive.status, 503, "{alive:?}");
+    assert!(alive.body.contains("damaged"), "{alive:?}");
+}
+
+#[test]
+fn figures_tell_about_disk_store_bus_and_process() {
+    let server = Server::start(&[]);
+    assert_eq!(server.figure("laneway_ready"), 1);
+    assert_eq!(server.figure("laneway_store_up"), 1);
+    assert!(server.figure("laneway_disk_free_bytes") > 0);
+    assert!(server.figure("laneway_process_open_fds") > 3);
+    assert!(server.figure("laneway_process_resident_memory_bytes") > 1 << 20);
+    wait_for_blocking!(
+        {
+            server
+                .get("/metrics")
+                .body
+                .contains("laneway_bus_broker_up 1")
+        },
+        "the bus was asked"
+    );
+    let page = server.get("/metrics").body;
+    assert!(page.contains("laneway_lanes_ready"), "{page}");
+    assert!(!page.contains("lanes_worker"), "{page}");
 }
 
 #[test]
@@ -331,11 +488,14 @@ fn a_closed_standard_output_does_not_stop_it() {
     drop(child.stdout.take());
     let mut log = std::io::BufReader::new(child.stderr.take().expect("piped"));
     let mut line = String::new();
-    wait_until("it listens", || {
-        line.clear();
-        let read = std::io::BufRead::read_line(&mut log, &mut line);
-        line.contains("listening") || read.expect("a line") == 0
-    });
+    wait_for_blocking!(
+        {
+            line.clear();
+            let read = std::io::BufRead::read_line(&mut log, &mut line);
+            line.contains("listening") || read.expect("a line") == 0
+        },
+        "it listens"
+    );
     assert!(line.contains("listening"), "it exited");
     child.kill().expect("it runs");
     child.wait().expect("killed");
@@ -354,9 +514,10 @@ fn half_a_request(server: &Server, path: &str) -> TcpStream {
     let half = format!("GET {path} HTTP/1.1\r\nconnection: close\r\nho");
     stream.write_all(half.as_bytes()).expect("sent");
     let client = stream.local_addr().expect("connected");
-    wait_until("the server has read it", || {
-        unread_bytes(server.address, client) == Some(0)
-    });
+    wait_for_blocking!(
+        { unread_bytes(server.address, client) == Some(0) },
+        "the server has read it"
+    );
     stream
 }
 
@@ -378,4 +539,48 @@ fn unread_bytes(local: std::net::SocketAddr, remote: std::net::SocketAddr) -> Op
         let (_, unread) = columns.get(4)?.split_once(':')?;
         found.then(|| u64::from_str_radix(unread, 16).ok())?
     })
+}
+
+#[test]
+fn a_callback_that_is_cut_off_is_told_by_the_exit_code() {
+    let server = Server::start(&["--shutdown-timeout", "600ms"]);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let message = serde_json::json!({
+        "topic": "t",
+        "payload": 1,
+        "delay": "0s",
+        "target": { "callback": { "url": format!("http://{address}/") } },
+    });
+    let answer = server.send("POST", "/v1/messages", &message);
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let id = answer.json()["id"].as_str().expect("an id").to_owned();
+    let (_call, _) = silent.accept().expect("a call");
+    server.wait_for_state(&id, "firing");
+    server.signal(Signal::TERM);
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(1), "{log:?}");
+    let last = log.last().expect("a log");
+    assert!(
+        last.contains("(serve.shutdown_timeout), with attempts still running: 1"),
+        "{log:?}"
+    );
+}
+
+#[test]
+fn a_second_server_on_one_data_directory_is_told_of_that_directory() {
+    let directory = Arc::new(empty_directory());
+    let _server = Server::start_in(directory.clone(), &[]);
+    let second = laneway(&directory)
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .output()
+        .expect("it runs");
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        said.contains("(serve.data_dir) is in use by another process")
+            && said.contains("--data-dir")
+            && !said.contains("serve.bus"),
+        "{said}"
+    );
 }

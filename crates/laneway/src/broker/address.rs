@@ -1,6 +1,9 @@
 //! What the addresses of servers have in common: `scheme://user:password@one:1,two:2?key=value`.
 
 use std::str::FromStr;
+use std::time::Duration;
+
+use super::options::BrokerOptionsError;
 
 /// An address, taken apart.
 pub(super) struct Address<'a> {
@@ -8,35 +11,25 @@ pub(super) struct Address<'a> {
     pub(super) user: Option<&'a str>,
     /// `host:port`, each.
     pub(super) servers: Vec<String>,
-    pub(super) settings: Settings,
-}
-
-/// Why an address, or one of its settings, cannot be meant. Never says a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AddressError {
-    /// A server is not an address.
-    Server(String),
-    /// There is no such setting.
-    UnknownKey(String),
-    /// A value cannot be meant.
-    Value {
-        key: &'static str,
-        value: String,
-        expected: &'static str,
-    },
-    /// A setting is there twice.
-    Twice(&'static str),
+    /// What stands after a `?`.
+    pub(super) query: &'a str,
 }
 
 impl<'a> Address<'a> {
     /// Takes an address apart. Lists in which each server has its own scheme are common.
     pub(super) fn read(
         url: &'a str,
-        scheme: &str,
+        scheme: &'static str,
         port: u16,
-        keys: &[&'static str],
-    ) -> Result<Self, AddressError> {
-        let rest = url.strip_prefix(scheme).unwrap_or(url);
+    ) -> Result<Self, BrokerOptionsError> {
+        let rest = without_scheme(url, scheme);
+        let after_name = url.strip_prefix(scheme);
+        if let Some(after) = after_name.and_then(|rest| rest.strip_prefix(':'))
+            && !after.starts_with("//")
+        {
+            let rest = after.to_owned();
+            return Err(BrokerOptionsError::Scheme { scheme, rest });
+        }
         let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
         let authority = authority.strip_suffix('/').unwrap_or(authority);
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -48,15 +41,21 @@ impl<'a> Address<'a> {
         Ok(Self {
             user,
             servers: servers?,
-            settings: Settings::read(query, keys)?,
+            query,
         })
     }
 }
 
+fn without_scheme<'a>(text: &'a str, scheme: &str) -> &'a str {
+    let rest = text.strip_prefix(scheme);
+    rest.and_then(|rest| rest.strip_prefix("://"))
+        .unwrap_or(text)
+}
+
 /// A server as `host:port`.
-fn server(text: &str, scheme: &str, port: u16) -> Result<String, AddressError> {
-    let host = text.strip_prefix(scheme).unwrap_or(text);
-    let wrong = || AddressError::Server(text.to_owned());
+fn server(text: &str, scheme: &str, port: u16) -> Result<String, BrokerOptionsError> {
+    let host = without_scheme(text, scheme);
+    let wrong = || BrokerOptionsError::Server(text.to_owned());
     let (name, port) = match host.rsplit_once(':') {
         // A colon within brackets belongs to the address.
         Some((name, port)) if !port.contains(']') => (name, port.parse().map_err(|_| wrong())?),
@@ -73,22 +72,24 @@ fn server(text: &str, scheme: &str, port: u16) -> Result<String, AddressError> {
 }
 
 /// The settings of an address, each once.
-pub(super) struct Settings(Vec<(&'static str, String)>);
+pub struct Parameters(Vec<(&'static str, String)>);
 
-impl Settings {
-    fn read(query: &str, keys: &[&'static str]) -> Result<Self, AddressError> {
-        let mut settings: Vec<(&'static str, String)> = Vec::new();
+impl Parameters {
+    /// Reads `key=value&key=value`, of keys that `known` has.
+    pub(super) fn read(
+        query: &str,
+        known: impl Fn(&str) -> Result<&'static str, BrokerOptionsError>,
+    ) -> Result<Self, BrokerOptionsError> {
+        let mut parameters: Vec<(&'static str, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let Some(key) = keys.iter().find(|known| **known == key) else {
-                return Err(AddressError::UnknownKey(key.to_owned()));
-            };
-            if settings.iter().any(|(known, _)| known == key) {
-                return Err(AddressError::Twice(key));
+            let key = known(key)?;
+            if parameters.iter().any(|(other, _)| *other == key) {
+                return Err(BrokerOptionsError::Twice(key));
             }
-            settings.push((key, decoded(value)));
+            parameters.push((key, decoded(value)));
         }
-        Ok(Self(settings))
+        Ok(Self(parameters))
     }
 
     pub(super) fn take(&mut self, key: &'static str) -> Option<String> {
@@ -99,37 +100,44 @@ impl Settings {
     pub(super) fn take_parsed<T: FromStr>(
         &mut self,
         key: &'static str,
-        expected: &'static str,
-    ) -> Result<Option<T>, AddressError> {
+        expected: &str,
+    ) -> Result<Option<T>, BrokerOptionsError> {
         let Some(value) = self.take(key) else {
             return Ok(None);
         };
-        let parsed = value.parse().map_err(|_| AddressError::Value {
-            key,
-            value,
-            expected,
-        });
+        let parsed = value.parse();
+        let parsed = parsed.map_err(|_| BrokerOptionsError::value(key, &value, expected));
         parsed.map(Some)
+    }
+
+    pub(super) fn take_millis(
+        &mut self,
+        key: &'static str,
+    ) -> Result<Option<Duration>, BrokerOptionsError> {
+        let millis = self.take_parsed(key, "a number of milliseconds")?;
+        Ok(millis.map(Duration::from_millis))
+    }
+
+    /// Takes a setting that is one of a few words.
+    #[cfg(feature = "kafka")]
+    pub(super) fn take_word<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&str, T)],
+        expected: &str,
+    ) -> Result<Option<T>, BrokerOptionsError> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        match words.iter().find(|(word, _)| *word == value) {
+            Some((_, meant)) => Ok(Some(*meant)),
+            None => Err(BrokerOptionsError::value(key, &value, expected)),
+        }
     }
 }
 
 /// Text with `%40` and the like read. What is no such thing stands for itself.
 pub(super) fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let code = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
-        match code {
-            Some(code) if byte == b'%' => {
-                bytes.push(code);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let decoded = percent_encoding::percent_decode_str(text);
+    decoded.decode_utf8_lossy().into_owned()
 }

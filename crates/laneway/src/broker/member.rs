@@ -6,23 +6,28 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::{BoxFuture, BrokerError, Claim, Member};
+use super::subscriptions::SubscriptionGuard;
+use super::{Assignment, BoxFuture, BrokerError, Member};
 
-/// Where the task says which partitions are ours, and what keeps it from getting some.
-pub(super) type Claims = mpsc::UnboundedSender<Claimed>;
-type Claimed = Result<Arc<dyn Claim>, BrokerError>;
+/// Where the task sends assignments, and the errors that keep it from getting some.
+pub(super) type Assignments = mpsc::UnboundedSender<Assigned>;
+type Assigned = Result<Arc<dyn Assignment>, BrokerError>;
 
 /// The member that the bus has.
-pub(super) struct GroupMember {
-    claims: mpsc::UnboundedReceiver<Claimed>,
+pub(crate) struct GroupMember {
+    assignments: mpsc::UnboundedReceiver<Assigned>,
     leave: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
+    /// Free as soon as this is dropped: the task may take a moment to end, and a caller that gives up
+    /// subscribing may subscribe again at once.
+    _guard: SubscriptionGuard,
 }
 
 impl GroupMember {
     /// Begins a life, which ends some time after it is told to.
     pub(super) fn begin<L>(
-        claims: mpsc::UnboundedReceiver<Claimed>,
+        assignments: mpsc::UnboundedReceiver<Assigned>,
+        guard: SubscriptionGuard,
         live: impl FnOnce(oneshot::Receiver<()>) -> L,
     ) -> Self
     where
@@ -30,20 +35,21 @@ impl GroupMember {
     {
         let (leave, left) = oneshot::channel();
         Self {
-            claims,
+            assignments,
             leave: Some(leave),
             task: tokio::spawn(live(left)),
+            _guard: guard,
         }
     }
 }
 
 impl Member for GroupMember {
-    fn next(&mut self) -> BoxFuture<'_, Claimed> {
+    fn next(&mut self) -> BoxFuture<'_, Assigned> {
         Box::pin(async {
-            match self.claims.recv().await {
-                Some(claim) => claim,
-                // The task has ended: there will be no more.
-                None => std::future::pending().await,
+            match self.assignments.recv().await {
+                Some(assignment) => assignment,
+                // It ends before it is told to only if it panics, or by another bug.
+                None => Err(BrokerError::Broken("its task is gone".to_owned())),
             }
         })
     }

@@ -11,7 +11,7 @@
 //!   and of the machine.
 //! - **Read** means that [`Reader::next`] returned it. That promises nothing: after a crash the group
 //!   goes on from its committed position.
-//! - **Committed** means that [`Claim::commit`] resolved. The next owner of the partition starts
+//! - **Committed** means that [`Assignment::commit`] resolved. The next owner of the partition starts
 //!   there. Commits of one partition never go backwards; an older one that arrives late must be
 //!   ignored.
 //!
@@ -19,42 +19,69 @@
 //!
 //! 1. Records of one partition are read in the order in which they were published.
 //! 2. A record that is published is read by every group, unless retention removed it before.
-//! 3. A record is not read before it is published: nobody may act on what a crash can take back.
-//! 4. At most one [`Claim`] per group and partition at a time, as far as anybody can know: see
-//!    [`tenure`]. What an earlier owner commits late must have no effect.
+//! 3. A record is not read before it is published: no handler may act on what a crash can take back.
+//! 4. At most one [`Assignment`] per group and partition at a time, as far as its owner can know: see
+//!    [`lease`]. What an earlier owner commits late must have no effect.
 //!
 //! Everything else (lanes, retries, dead letters, what is settled when) is the bus's and is the same
 //! on all of them.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `embedded` | brokers in this process: `memory:` and `file:` |
+//! | `kafka`, `nats` | brokers on servers |
+//! | `remote` | what brokers on servers share: the parts of a server, behind [`Broker`] |
+//! | `member` | a member of a group on a server: from joining to leaving |
+//! | `topic_cache` | the topics of a server that are known here |
+//! | `options`, `address` | settings of both servers, and how they are read from an address |
+//! | `lease`, `ownership` | how long a partition is ours; the state machine of held, draining, released and lost |
+//! | `subscriptions` | one subscription per topic and group in a process |
+//! | `log` | partitions as logs of raw records (feature `log`) |
+//! | `log_limiter` | log lines of a storm: some in a row, then one now and then |
 
+#[cfg(feature = "metrics")]
 use std::fmt;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
 use crate::exposition::Page;
 use crate::record::{Delivered, Record};
 use crate::settle::Position;
-use crate::topic::{Growth, ReconcileError, Strategy, Topic, TopicName};
+use crate::topic::{Growth, Partitions, ReconcileError, Strategy, Topic, TopicName};
 
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod address;
 pub(crate) mod embedded;
-#[cfg(any(feature = "kafka", feature = "nats"))]
-mod forward;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;
+pub(crate) mod lease;
+#[cfg(feature = "log")]
+pub(crate) mod log;
 #[cfg(any(feature = "kafka", feature = "nats"))]
-mod member;
+mod log_limiter;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub(crate) mod member;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
 #[cfg(any(feature = "kafka", feature = "nats"))]
-mod places;
+pub(crate) mod options;
+pub(crate) mod ownership;
 #[cfg(any(feature = "kafka", feature = "nats"))]
-mod seats;
-pub(crate) mod tenure;
+pub(crate) mod remote;
+pub(crate) mod subscriptions;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod topic_cache;
 
-use tenure::Tenure;
+use lease::Lease;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+use options::BrokerOptionsError;
+use subscriptions::{SubscriptionGuard, Subscriptions};
 
 /// A future in a box: the trait is used as an object.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -64,7 +91,7 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[non_exhaustive]
 pub enum BrokerError {
     /// The topic does not exist.
-    #[error("topic {0} does not exist: create it, or use the strategy create_only")]
+    #[error("topic {0} does not exist: declare it, or publish to it or subscribe to it first")]
     UnknownTopic(TopicName),
     /// What is declared and what exists do not agree.
     #[error(transparent)]
@@ -84,13 +111,25 @@ pub enum BrokerError {
     /// Stored bytes are not what was written.
     #[error("{what} is damaged: {detail}. Restore the directory from a copy")]
     Damaged {
-        /// Where.
+        /// The file or row that is damaged.
         what: String,
         /// In what way.
         detail: String,
     },
-    /// Writing to stable storage failed. Nothing more is accepted: after a failed fsync nobody knows
-    /// what is on the disk until it is read again.
+    /// Another version of this program made the directory. Nothing is wrong with it.
+    #[error(
+        "{what} is of format {found:?}, and this program reads {supported:?}: open it with a version that reads {found:?}"
+    )]
+    Format {
+        /// Which directory.
+        what: String,
+        /// The format that it has: a name and a version.
+        found: String,
+        /// The format that this program reads.
+        supported: String,
+    },
+    /// Writing to stable storage failed. Nothing more is accepted: what is on the
+    /// disk after a failed fsync is known only when it is read again.
     #[error(
         "the disk failed ({0}): nothing is accepted any more; restart to recover what was acknowledged"
     )]
@@ -121,6 +160,33 @@ pub enum BrokerError {
         /// The group.
         group: String,
     },
+    /// The topic has another shape than when it was last looked at. Nothing was published.
+    #[error(
+        "topic {topic} has {now} partitions now, and was changed or made anew meanwhile: publish again"
+    )]
+    Reshaped {
+        /// The topic.
+        topic: TopicName,
+        /// How many partitions it has.
+        now: u32,
+    },
+    /// Other members of the group have another session time-out.
+    #[error(
+        "group {group} at {topic} has members with session_ms={theirs}, and this one has session_ms={ours}: give \
+         all of them the same. To change it while they run, start each with session_ms={ours} and \
+         session_before_ms={theirs}",
+        theirs = .theirs.as_millis(), ours = .ours.as_millis()
+    )]
+    OtherSession {
+        /// The topic.
+        topic: TopicName,
+        /// The group.
+        group: String,
+        /// That of this process.
+        ours: Duration,
+        /// That of the others.
+        theirs: Duration,
+    },
     /// Another process has the partition now.
     #[error("partition {partition} of {topic} is with another member of the group now")]
     NotOurs {
@@ -129,14 +195,10 @@ pub enum BrokerError {
         /// The partition.
         partition: u32,
     },
-    /// The options for Kafka cannot be meant.
-    #[cfg(feature = "kafka")]
+    /// The options for a broker on servers cannot be meant.
+    #[cfg(any(feature = "kafka", feature = "nats"))]
     #[error(transparent)]
-    Kafka(#[from] kafka::KafkaOptionsError),
-    /// The options for NATS cannot be meant.
-    #[cfg(feature = "nats")]
-    #[error(transparent)]
-    Nats(#[from] nats::NatsOptionsError),
+    Options(#[from] BrokerOptionsError),
     /// A server did not do what it was asked, or could not be asked.
     #[error("{doing} at {server} failed: {detail}")]
     Server {
@@ -157,6 +219,14 @@ pub enum BrokerError {
         /// The most that the server takes.
         most: usize,
     },
+    /// A record has a key that the broker has no way to write.
+    #[error("key {key:?} cannot be in a subject of {topic}: choose another one")]
+    Key {
+        /// The topic.
+        topic: TopicName,
+        /// The key.
+        key: String,
+    },
     /// The topic is declared with something that this broker does not have.
     #[error(
         "topic {topic} is declared with {what}, which this broker does not have: declare {instead}"
@@ -169,14 +239,23 @@ pub enum BrokerError {
         /// What there is.
         instead: &'static str,
     },
-    /// The topic is something on the server that somebody else made.
-    #[error("topic {topic} is {what}, which somebody else made: change it with their tools")]
+    /// The topic is something on the server that Laneway did not make.
+    #[error(
+        "topic {topic} is {what}, which Laneway did not make: change it with the tools that did"
+    )]
     Foreign {
         /// The topic.
         topic: TopicName,
         /// What it is on the server.
         what: String,
     },
+    /// A log is not what its reader or writer takes it for.
+    #[cfg(feature = "log")]
+    #[error(transparent)]
+    Log(#[from] log::Fault),
+    /// The task that is a member of the group ended, by a bug.
+    #[error("the member of the group ended unexpectedly: {0}")]
+    Broken(String),
     /// The broker is closed.
     #[error("the bus is closed")]
     Closed,
@@ -234,6 +313,21 @@ pub(crate) trait Broker: Send + Sync + 'static {
         false
     }
 
+    /// The largest record that it takes, about, if it has a limit that is known here.
+    #[cfg_attr(
+        not(any(feature = "delay", feature = "log")),
+        expect(dead_code, reason = "asked before an event is delayed")
+    )]
+    fn largest(&self) -> Option<usize> {
+        None
+    }
+
+    /// How many partitions a topic had when it was last looked at, if it was: a publisher must not
+    /// choose a partition by an older number.
+    fn partitions(&self, _topic: &TopicName) -> Option<Partitions> {
+        None
+    }
+
     /// Creates, changes or checks a topic as the strategy says; answers it as it is then.
     fn declare<'a>(
         &'a self,
@@ -282,7 +376,7 @@ pub(crate) trait Broker: Send + Sync + 'static {
         group: &'a str,
     ) -> BoxFuture<'a, Result<Option<Position>, BrokerError>>;
 
-    /// Adds to what a group has settled that nobody joins: the bus keeps its books that way.
+    /// Adds to what a group without members has settled: the bus keeps its books that way.
     fn settle<'a>(
         &'a self,
         topic: &'a TopicName,
@@ -300,6 +394,23 @@ pub(crate) trait Broker: Send + Sync + 'static {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<Delivered>, BrokerError>>;
 
+    /// Reads records again that a reader has had: those in the range, up to `most` of them, in order and with
+    /// none left out between two. Whatever copy is nearest may answer; what is missing at the end may be there
+    /// all the same, which [`peek`](Self::peek) knows.
+    fn reread<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        partition: u32,
+        range: Range<u64>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<Delivered>, BrokerError>> {
+        self.peek(topic, partition, range.start, most)
+    }
+
+    /// What it does for [`crate::log`].
+    #[cfg(feature = "log")]
+    fn logs(&self) -> &dyn log::Logs;
+
     /// How far a group is behind.
     fn lag<'a>(
         &'a self,
@@ -311,6 +422,7 @@ pub(crate) trait Broker: Send + Sync + 'static {
     fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>>;
 
     /// Writes figures of its own for Prometheus.
+    #[cfg(feature = "metrics")]
     fn write_metrics(&self, _page: &mut Page<'_>) -> fmt::Result {
         Ok(())
     }
@@ -319,18 +431,31 @@ pub(crate) trait Broker: Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>>;
 }
 
+/// A guard for a group that joins a topic in this process, or the error that it reads it already.
+pub(crate) fn subscribe_once(
+    subscriptions: &Subscriptions,
+    topic: &TopicName,
+    group: &str,
+) -> Result<SubscriptionGuard, BrokerError> {
+    let guard = subscriptions.acquire(topic, group);
+    guard.ok_or_else(|| BrokerError::AlreadyJoined {
+        topic: topic.clone(),
+        group: group.to_owned(),
+    })
+}
+
 /// A member of a group. Dropped, it is gone without a word, as after a crash.
 pub(crate) trait Member: Send {
     /// The next partition that becomes ours; waits for one. Those that are ours from the beginning
     /// are there at once. May be dropped and called again.
-    fn next(&mut self) -> BoxFuture<'_, Result<Arc<dyn Claim>, BrokerError>>;
+    fn next(&mut self) -> BoxFuture<'_, Result<Arc<dyn Assignment>, BrokerError>>;
 
-    /// Leaves the group. All claims have been released.
+    /// Leaves the group. All assignments have been released.
     fn leave(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-/// A partition that is ours, for as long as its [`tenure`](Self::tenure) says.
-pub(crate) trait Claim: Send + Sync {
+/// A partition that is ours, for as long as its [`lease`](Self::lease) says.
+pub(crate) trait Assignment: Send + Sync {
     fn partition(&self) -> u32;
 
     /// Counts the owners of the partition, for as long as the topic keeps its records: users can
@@ -346,7 +471,7 @@ pub(crate) trait Claim: Send + Sync {
         None
     }
 
-    fn tenure(&self) -> &Tenure;
+    fn lease(&self) -> &Lease;
 
     /// Reads it from its position on.
     fn read(&self) -> Box<dyn Reader>;
@@ -356,6 +481,10 @@ pub(crate) trait Claim: Send + Sync {
 
     /// Lets another member have it. Nothing of it runs any more.
     fn release(&self) -> BoxFuture<'_, ()>;
+
+    /// Gives it up as lost. What was read of it and not committed comes again: the group gives it to a member
+    /// anew, which may be this one.
+    fn lose(&self);
 }
 
 /// Reads one partition.

@@ -1,29 +1,49 @@
 //! How a bus is set up.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use parking_lot::{Mutex, RwLock};
 
-use super::delayed::Home;
+use super::call_timeout::CallTimeout;
+#[cfg(feature = "delay")]
+use super::delayed::Backend;
 use super::error::Error;
-use super::patience::Patience;
+use super::limits::BusLimits;
 use super::progress::Progress;
 use super::rate::{Limiter, RateLimit};
 use super::{Bus, Shared};
 use crate::broker::Broker;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 use crate::broker::BrokerError;
-use crate::broker::embedded::{Embedded, FileStore};
+use crate::broker::embedded::Embedded;
+#[cfg(feature = "file")]
+use crate::broker::embedded::{FileLimits, FileStore};
 #[cfg(feature = "kafka")]
-use crate::broker::kafka::{Kafka, KafkaOptions};
+use crate::broker::kafka::{self, KafkaOptions};
 #[cfg(feature = "nats")]
-use crate::broker::nats::{Nats, NatsOptions};
-use crate::lanes::{Engine, Options, StartError};
+use crate::broker::nats::{self, NatsOptions};
+use crate::broker::subscriptions::Subscriptions;
+use crate::lanes::{Engine, Options};
 use crate::topic::Strategy;
 
 /// Sets up a [`Bus`]. See [`Bus::builder`].
+///
+/// ```
+/// use laneway::Bus;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let bus = Bus::builder()
+///     .deadline(Duration::from_secs(5)) // of every call to the broker
+///     .open("memory:")
+///     .await?;
+/// bus.close(Duration::from_secs(1)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "end with open"]
 pub struct BusBuilder {
@@ -31,6 +51,9 @@ pub struct BusBuilder {
     strategy: Strategy,
     deadline: Duration,
     rate: Option<RateLimit>,
+    #[cfg(feature = "file")]
+    file_limits: FileLimits,
+    limits: BusLimits,
 }
 
 impl Default for BusBuilder {
@@ -40,6 +63,9 @@ impl Default for BusBuilder {
             strategy: Strategy::default(),
             deadline: Duration::from_secs(30),
             rate: None,
+            #[cfg(feature = "file")]
+            file_limits: FileLimits::default(),
+            limits: BusLimits::default(),
         }
     }
 }
@@ -69,6 +95,21 @@ impl BusBuilder {
         self
     }
 
+    /// The sizes at which something happens on disk. For fault runs, which make them tiny.
+    #[cfg(feature = "file")]
+    #[doc(hidden)]
+    pub fn file_limits(mut self, limits: FileLimits) -> Self {
+        self.file_limits = limits;
+        self
+    }
+
+    /// The sizes at which something happens in the bus. For tests, which make them tiny.
+    #[doc(hidden)]
+    pub fn bus_limits(mut self, limits: BusLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Opens the bus.
     ///
     /// # Errors
@@ -76,20 +117,23 @@ impl BusBuilder {
     pub async fn open(self, url: &str) -> Result<Bus, Error> {
         let broker: Arc<dyn Broker> = match url.split_once(':') {
             Some(("memory", "")) => Arc::new(Embedded::in_memory().await?),
+            #[cfg(feature = "file")]
             Some(("file", directory)) if !directory.is_empty() => {
-                let store = FileStore::open(directory).await?;
-                let broker = Arc::new(Embedded::over(Arc::new(store)).await?);
-                let bus = self.over_with(broker, Home::in_directory(directory))?;
-                bus.shared.delays.resume(&bus).await?;
-                return Ok(bus);
+                return self.open_directory(directory).await;
             }
+            #[cfg(not(feature = "file"))]
+            Some(("file", _)) => return Err(Error::FeatureOff { feature: "file" }),
             #[cfg(feature = "kafka")]
-            Some(("kafka", _)) => {
+            Some(("kafka", rest)) if rest.starts_with("//") => {
                 let options = KafkaOptions::parse(url).map_err(BrokerError::from)?;
                 return self.open_kafka(options).await;
             }
+            #[cfg(not(feature = "kafka"))]
+            Some(("kafka", _)) => return Err(Error::FeatureOff { feature: "kafka" }),
+            #[cfg(not(feature = "nats"))]
+            Some(("nats", _)) => return Err(Error::FeatureOff { feature: "nats" }),
             #[cfg(feature = "nats")]
-            Some(("nats", _)) => {
+            Some(("nats", rest)) if rest.starts_with("//") => {
                 let options = NatsOptions::parse(url).map_err(BrokerError::from)?;
                 return self.open_nats(options).await;
             }
@@ -102,14 +146,40 @@ impl BusBuilder {
         self.over(broker)
     }
 
+    #[cfg(feature = "file")]
+    async fn open_directory(self, directory: &str) -> Result<Bus, Error> {
+        let store = FileStore::open(directory, self.file_limits).await?;
+        let every = self.file_limits.retain_every;
+        let broker = Arc::new(Embedded::over_every(Arc::new(store), every).await?);
+        #[cfg(feature = "delay")]
+        {
+            let bus = self.over_with(broker, Backend::in_directory(directory))?;
+            bus.shared.delays.resume(&bus).await?;
+            Ok(bus)
+        }
+        #[cfg(not(feature = "delay"))]
+        {
+            if std::path::Path::new(directory).join("delayed").exists() {
+                tracing::warn!(
+                    directory,
+                    "delayed events in this directory are not published: this program was built without the \
+                     feature `delay` of laneway"
+                );
+            }
+            self.over(broker)
+        }
+    }
+
     /// Opens the bus on Kafka, set up by more than an address can say.
     ///
     /// # Errors
     /// When the options make no sense, no broker answers, or it does not do what it is asked.
     #[cfg(feature = "kafka")]
     pub async fn open_kafka(self, options: KafkaOptions) -> Result<Bus, Error> {
-        let opening = Box::pin(Kafka::open(options));
-        let broker = Patience(self.deadline).with("connecting", opening).await?;
+        let opening = Box::pin(kafka::open(options, self.deadline));
+        let broker = CallTimeout(self.deadline)
+            .with("connecting", opening)
+            .await?;
         self.over(Arc::new(broker))
     }
 
@@ -120,23 +190,33 @@ impl BusBuilder {
     #[cfg(feature = "nats")]
     pub async fn open_nats(self, options: NatsOptions) -> Result<Bus, Error> {
         // In a box: connecting is a large future, and every open would be as large.
-        let opening = Box::pin(Nats::open(options));
-        let broker = Patience(self.deadline).with("connecting", opening).await?;
+        let opening = Box::pin(nats::open(options));
+        let broker = CallTimeout(self.deadline)
+            .with("connecting", opening)
+            .await?;
         self.over(Arc::new(broker))
     }
 
     pub(super) fn over(self, broker: Arc<dyn Broker>) -> Result<Bus, Error> {
+        #[cfg(feature = "delay")]
         let delays = if broker.is_shared() {
-            Home::elsewhere()
+            Backend::elsewhere()
         } else {
-            Home::in_memory()
+            Backend::in_memory()
         };
-        self.over_with(broker, delays)
+        self.over_with(
+            broker,
+            #[cfg(feature = "delay")]
+            delays,
+        )
     }
 
-    fn over_with(self, broker: Arc<dyn Broker>, delays: Home) -> Result<Bus, Error> {
+    fn over_with(
+        self,
+        broker: Arc<dyn Broker>,
+        #[cfg(feature = "delay")] delays: Backend,
+    ) -> Result<Bus, Error> {
         let lane_options = self.lanes.topic_options();
-        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let engine = Engine::start(self.lanes)?;
         Ok(Bus {
             shared: Arc::new(Shared {
@@ -144,16 +224,20 @@ impl BusBuilder {
                 engine,
                 lane_options,
                 strategy: self.strategy,
-                patience: Patience(self.deadline),
+                call_timeout: CallTimeout(self.deadline),
+                limits: self.limits,
                 limiter: self.rate.map(Limiter::new),
                 topics: RwLock::default(),
                 letters: Mutex::default(),
-                places: Mutex::default(),
+                guards: Subscriptions::default(),
                 subscriptions: Mutex::default(),
                 progress: Progress::default(),
+                #[cfg(feature = "delay")]
                 delays,
-                runtime,
+                #[cfg(feature = "metrics")]
+                runtime: tokio::runtime::Handle::current(),
                 closed: AtomicBool::new(false),
+                drained: AtomicBool::new(false),
             }),
         })
     }

@@ -1,8 +1,8 @@
 //! Remembers the events that were handled lately, so that the same event id is not handled twice.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use smol_str::SmolStr;
 
 /// The last so many event ids.
@@ -43,8 +43,8 @@ impl Dedup {
         }
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> parking_lot::MutexGuard<'_, Seen> {
+        self.seen.lock()
     }
 }
 

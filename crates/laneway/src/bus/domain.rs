@@ -3,31 +3,29 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use smol_str::SmolStr;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Shared;
-use super::aside::release_request;
+use super::dead_letters::digest::Digest;
+use super::dead_letters::in_flight::Cause;
+use super::dead_letters::parked_keys::{Hold, ParkedKeys};
+use super::dead_letters::topic::{self as letters, LetterTopic};
 use super::dedup::Dedup;
-use super::delivery::{Content, Delivery, PartitionState};
+use super::delivery::{Content, Delivery};
 use super::event::{Context, Event};
 use super::handler::Events;
-use super::letters::{Letter, LetterBox};
-use super::parked::ParkedKeys;
-use super::putting::Cause;
-use super::state::Condition;
+use super::partition_state::PartitionState;
+use super::state::{Condition, Part};
 use super::subscription::Exhausted;
+use super::warnings::Warnings;
 use crate::envelope::Envelope;
 use crate::lanes::{Admission, Disposition, Failure, Handler, Job, Jobs};
 use crate::record::Record;
 use crate::topic::Topic;
 use crate::trace;
-
-/// Parked events that one request releases; the next request follows by itself.
-const RELEASED_AT_ONCE: usize = 256;
 
 /// Everything that happens to the events of one subscription.
 pub(super) struct Domain<H> {
@@ -40,12 +38,13 @@ pub(super) struct Domain<H> {
     pub(super) parked_keys: Arc<ParkedKeys>,
     pub(super) dedup: Option<Dedup>,
     pub(super) condition: Arc<Condition>,
-    pub(super) figures: Arc<Figures>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) warnings: Warnings,
 }
 
 /// What a subscription has done.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct Stats {
     pub(super) handled: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) dead: AtomicU64,
@@ -58,22 +57,28 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
         NonZeroUsize::new(self.handler.most()).unwrap_or(NonZeroUsize::MIN)
     }
 
+    /// An attempt counts as one of its partition, and is drained or cancelled with it. A key has events in several where
+    /// the topic has grown, or where others publish by rules of their own.
+    fn joins(&self, first: &Delivery, delivery: &Delivery) -> bool {
+        Arc::ptr_eq(&first.partition, &delivery.partition)
+    }
+
     fn admits(&self, delivery: &Delivery) -> Admission {
         delivery.partition.admission()
     }
 
     async fn handle(&self, jobs: Jobs<'_, Delivery>) -> Result<(), Failure> {
-        // Those of one attempt have one key, and so one partition.
+        // `joins` puts those of one partition together.
         let partition = &jobs.first().partition;
         let _running = partition.begin().ok_or_else(ours_no_more)?;
         let attempt = Attempt {
-            figures: &self.figures,
+            stats: &self.stats,
             condition: &self.condition,
             partition,
         };
         let handled = partition.while_ours(self.handle_all(jobs)).await;
         let handled = handled.unwrap_or_else(|| Err(ours_no_more()));
-        // Settled while it counts as running: whoever lets the partition go waits for no longer.
+        // IMPORTANT: settled while `_running` counts the attempt: `PartitionState::drain` waits for no longer.
         let count = jobs.iter().len();
         let done = match &handled {
             Ok(()) => count,
@@ -95,20 +100,40 @@ impl<H: Events> Handler<Delivery> for Domain<H> {
         attempts: u32,
     ) -> Result<Disposition, Failure> {
         let partition = &delivery.partition;
+        // The lanes have asked whether it is admitted, as before every attempt: an owner without a valid
+        // lease puts nothing aside, since another member may have handled it by now.
         let _running = partition.begin().ok_or_else(ours_no_more)?;
         let disposing = partition.while_ours(self.dispose(delivery, failure, attempts));
         let disposed = disposing.await.unwrap_or_else(|| Err(ours_no_more()))?;
         partition.settle(delivery.offset);
+        self.warn(delivery, failure, attempts, disposed);
         Ok(disposed)
     }
 }
 
-/// The attempt counts for nothing: whoever owns the partition now makes it again.
-fn ours_no_more() -> Failure {
+/// The attempt counts for nothing: the next owner of the partition makes it again.
+pub(super) fn ours_no_more() -> Failure {
     Failure::new("the partition is with another member of the group now")
 }
 
 impl<H: Events> Domain<H> {
+    /// Tells of an event whose attempts are used up: whoever runs the service has to look after it.
+    fn warn(&self, delivery: &Delivery, failure: &Failure, attempts: u32, disposed: Disposition) {
+        let Some(unsaid) = self.warnings.turn() else {
+            return;
+        };
+        let (topic, group, key) = (self.topic.name(), &*self.group, delivery.key());
+        let (partition, offset) = (delivery.partition.number, delivery.offset);
+        let what = match (disposed, &delivery.content) {
+            (_, Content::Release) => "a parked event failed again; its key stays parked",
+            (Disposition::Parked, _) => {
+                "all attempts failed; the event and the later ones of its key are parked"
+            }
+            _ => "all attempts failed; the event is a dead letter",
+        };
+        tracing::warn!(%topic, group, key, partition, offset, attempts, reason = %failure, unsaid, "{what}");
+    }
+
     /// Puts an event aside whose attempts are used up.
     async fn dispose(
         &self,
@@ -119,14 +144,17 @@ impl<H: Events> Domain<H> {
         match (&delivery.content, self.exhausted) {
             // The request is spent; the key stays parked.
             (Content::Release, _) => Ok(Disposition::Parked),
-            (Content::Event(_), Exhausted::Stop) => {
+            (Content::Event(_) | Content::Reference(_), Exhausted::Stop) => {
+                tracing::error!(topic = %self.topic.name(), group = &*self.group, key = delivery.key(),
+                    partition = delivery.partition.number, offset = delivery.offset, attempts,
+                    reason = %failure, "all attempts failed; the subscription stops");
                 self.condition.stop(format!(
                     "event at partition {}, offset {} failed {attempts} times: {failure}",
                     delivery.partition.number, delivery.offset
                 ));
                 Err(Failure::new("the subscription stops here"))
             }
-            (Content::Event(_), Exhausted::ParkKey) => {
+            (Content::Event(_) | Content::Reference(_), Exhausted::ParkKey) => {
                 self.park(delivery, failure, attempts).await?;
                 Ok(Disposition::Parked)
             }
@@ -134,7 +162,7 @@ impl<H: Events> Domain<H> {
             _ => {
                 let dead = self.bus()?.dead(self.topic.name());
                 self.put_aside(&dead, delivery, failure, attempts).await?;
-                self.figures.dead.fetch_add(1, Ordering::Relaxed);
+                self.stats.dead.fetch_add(1, Ordering::Relaxed);
                 Ok(Disposition::DeadLettered)
             }
         }
@@ -154,13 +182,18 @@ impl<H: Events> Domain<H> {
                     self.call(std::mem::take(&mut events), done).await?;
                     done = index;
                     match other {
+                        Content::Reference(offset) if !self.goes_aside(delivery) => {
+                            self.handle_original(delivery, *offset, jobs).await
+                        }
                         // A later event of a parked key follows it.
-                        Content::Event(_) => {
+                        Content::Event(_) | Content::Reference(_) => {
                             let reason = Failure::new("an earlier event of its key is parked");
                             self.park(delivery, &reason, 0).await
                         }
                         Content::Undecodable(reason) => Err(Failure::fatal(reason)),
                         Content::Release => self.release(delivery, jobs).await,
+                        // There is nothing to handle.
+                        Content::Gone => Ok(()),
                         Content::Message => Err(Failure::fatal("a message in a domain topic")),
                     }
                 }
@@ -171,7 +204,7 @@ impl<H: Events> Domain<H> {
         self.call(events, done).await
     }
 
-    fn bus(&self) -> Result<Arc<Shared>, Failure> {
+    pub(super) fn bus(&self) -> Result<Arc<Shared>, Failure> {
         self.bus
             .upgrade()
             .ok_or_else(|| Failure::new("the bus is gone"))
@@ -196,7 +229,7 @@ impl<H: Events> Domain<H> {
                 offset: delivery.offset,
                 epoch: delivery.partition.epoch,
                 attempt: jobs.attempt(),
-                deadline: jobs.time_limit().map(|limit| Instant::now() + limit),
+                deadline: deadline_of(jobs, Instant::now()),
                 trace: trace_of(&delivery.record),
                 record: delivery.record.clone(),
             },
@@ -205,7 +238,7 @@ impl<H: Events> Domain<H> {
 
     /// Calls the user's handler, unless there is nothing to call it with. A failure is told in terms
     /// of the whole attempt, of which `done_before` jobs came before these events.
-    async fn call(&self, events: Vec<Event>, done_before: usize) -> Result<(), Failure> {
+    pub(super) async fn call(&self, events: Vec<Event>, done_before: usize) -> Result<(), Failure> {
         if events.is_empty() {
             return Ok(());
         }
@@ -272,10 +305,10 @@ impl<H: Events> Domain<H> {
     }
 
     fn count(&self, handled: usize, deduplicated: usize) {
-        let figures = &self.figures;
-        figures.handled.fetch_add(handled as u64, Ordering::Relaxed);
+        let stats = &self.stats;
+        stats.handled.fetch_add(handled as u64, Ordering::Relaxed);
         if deduplicated > 0 {
-            figures
+            stats
                 .deduplicated
                 .fetch_add(deduplicated as u64, Ordering::Relaxed);
         }
@@ -283,19 +316,66 @@ impl<H: Events> Domain<H> {
 
     async fn put_aside(
         &self,
-        letters: &LetterBox,
+        letters: &LetterTopic,
         delivery: &Delivery,
         failure: &Failure,
         attempts: u32,
     ) -> Result<(), Failure> {
+        let partition = delivery.partition.number;
         let cause = Cause {
             group: &self.group,
-            partition: delivery.partition.number,
+            partition,
             offset: delivery.offset,
+            digest: Digest::of(&delivery.record),
+            epoch: delivery.partition.epoch,
+            key: delivery.key(),
             reason: failure.message(),
             attempts,
+            reference: match delivery.content {
+                Content::Reference(offset) => Some(offset),
+                _ => None,
+            },
         };
-        letters.put(&delivery.record, &cause).await
+        let part = Part::PuttingAside(partition);
+        let result = letters
+            .put(&delivery.record, &cause, &delivery.partition)
+            .await;
+        match &result {
+            Ok(()) => self.condition.fine(part),
+            Err(error) => {
+                let offset = delivery.offset;
+                if let Some(unsaid) = self.warnings.turn() {
+                    tracing::warn!(topic = %self.topic.name(), key = delivery.key(), partition, offset,
+                        %error, unsaid, "putting an event aside failed, retrying");
+                }
+                let place = format!("partition {partition}, offset {offset}");
+                let trouble = format!("the event at {place} could not be put aside: {error}");
+                self.condition.failing(part, trouble);
+            }
+        }
+        result
+    }
+
+    /// Handles the event that a record stands for.
+    async fn handle_original(
+        &self,
+        delivery: &Delivery,
+        offset: u64,
+        jobs: Jobs<'_, Delivery>,
+    ) -> Result<(), Failure> {
+        let partition = delivery.partition.number;
+        let dead = self.bus()?.dead(self.topic.name());
+        let digest = Digest::of(&delivery.record);
+        let Some(record) = dead.original(partition, offset, digest).await? else {
+            let gone = letters::missing(self.topic.name(), partition, offset);
+            return Err(Failure::fatal(gone));
+        };
+        let envelope = envelope_of(&record)?;
+        let mut event = self.event(delivery, envelope, jobs);
+        event.context.offset = offset;
+        event.context.trace = trace_of(&record);
+        event.context.record = record;
+        self.call(vec![event], 0).await
     }
 
     async fn park(
@@ -305,85 +385,42 @@ impl<H: Events> Domain<H> {
         attempts: u32,
     ) -> Result<(), Failure> {
         let key = delivery.key().unwrap_or_default();
-        let place = (delivery.partition.number, delivery.offset);
+        let (partition, offset) = (&delivery.partition, delivery.offset);
+        let digest = Digest::of(&delivery.record);
+        let parked = self.bus()?.parked(self.topic.name());
         // The key first: whatever of it comes next must not be handled.
-        if self.parked_keys.hold(key, place) {
-            let parked = self.bus()?.parked(self.topic.name());
-            self.put_aside(&parked, delivery, reason, attempts).await?;
-            self.parked_keys.parked(key, place);
-            self.figures.parked.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Handles the parked events of a key, oldest first. Called in the lane of the key, so nothing
-    /// else of it runs meanwhile.
-    async fn release(&self, request: &Delivery, jobs: Jobs<'_, Delivery>) -> Result<(), Failure> {
-        let key = request.key().unwrap_or_default();
-        if !self.parked_keys.contains(key) {
-            return Ok(());
-        }
-        let began = Instant::now();
-        let bus = self.bus()?;
-        let parked = bus.parked(self.topic.name());
-        let of_key =
-            |letter: &Letter| *letter.group == *self.group && letter.key.as_deref() == Some(key);
-        // One more than is handled now, to see whether that is all.
-        let letters = parked.list(RELEASED_AT_ONCE + 1, of_key).await?;
-        for (done, letter) in letters.into_iter().enumerate() {
-            let late = |limit: Duration| began.elapsed() > limit / 2;
-            if done == RELEASED_AT_ONCE || done > 0 && jobs.time_limit().is_some_and(late) {
-                return self.release_again(&bus, key).await;
-            }
-            let id = letter.id;
-            let event = self.parked_event(letter, request, jobs, began)?;
-            match self.call(vec![event], 0).await {
-                // It has its attempts for itself, like any other event.
-                Err(_) if done > 0 => {
-                    self.figures.failed.fetch_add(1, Ordering::Relaxed);
-                    return self.release_again(&bus, key).await;
+        match self.parked_keys.hold(key, partition, offset, digest) {
+            Hold::PutAside => {}
+            Hold::IsAside | Hold::NotOurs => return Ok(()),
+            Hold::IfNotPast((last, digest)) => {
+                // A record that was there when this one was parked before, and is not there, was in another life of the
+                // topic, and its offset says nothing.
+                let last = parked.original(partition.number, last, digest);
+                if last.await?.is_some() {
+                    return Ok(());
                 }
-                result => result?,
             }
-            parked.settle(&[id]).await?;
         }
-        self.parked_keys.remove(key);
+        self.put_aside(&parked, delivery, reason, attempts).await?;
+        self.parked_keys.parked(key, partition, offset, digest);
+        self.stats.parked.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    async fn release_again(&self, bus: &Shared, key: &str) -> Result<(), Failure> {
-        let request = release_request(&self.group, key);
-        Ok(bus.append(&self.topic, request).await?)
-    }
+/// When an attempt is over its time limit. A limit that clocks cannot count is none.
+pub(super) fn deadline_of(jobs: Jobs<'_, Delivery>, began: Instant) -> Option<Instant> {
+    began.checked_add(jobs.time_limit()?)
+}
 
-    fn parked_event(
-        &self,
-        letter: Letter,
-        request: &Delivery,
-        jobs: Jobs<'_, Delivery>,
-        began: Instant,
-    ) -> Result<Event, Failure> {
-        let envelope = match Content::of(&letter.record) {
-            Content::Event(envelope) => envelope,
-            Content::Undecodable(reason) => return Err(Failure::fatal(reason)),
-            Content::Release | Content::Message => {
-                return Err(Failure::fatal("a parked record that is no event"));
-            }
-        };
-        let (partition, offset) = letter.origin;
-        Ok(Event {
-            envelope,
-            context: Context {
-                topic: self.topic.name().clone(),
-                partition: u32::try_from(partition).unwrap_or_default(),
-                offset,
-                epoch: request.partition.epoch,
-                attempt: jobs.attempt(),
-                deadline: jobs.time_limit().map(|limit| began + limit),
-                trace: trace_of(&letter.record),
-                record: Arc::new(letter.record),
-            },
-        })
+/// The event that a record is which was put aside, or published again.
+pub(super) fn envelope_of(record: &Record) -> Result<Arc<Envelope>, Failure> {
+    match Content::of(record) {
+        Content::Event(envelope) => Ok(envelope),
+        Content::Undecodable(reason) => Err(Failure::fatal(reason)),
+        Content::Release | Content::Reference(_) | Content::Message | Content::Gone => Err(
+            Failure::fatal("a record that was put aside and is no event"),
+        ),
     }
 }
 
@@ -393,7 +430,7 @@ fn is_repeated(dedup: &Dedup, event: &Event, batch: &[Event]) -> bool {
     dedup.has_seen(id) || batch.iter().any(|other| other.event_id() == id)
 }
 
-fn trace_of(record: &Record) -> Option<trace::TraceParent> {
+pub(super) fn trace_of(record: &Record) -> Option<trace::TraceParent> {
     trace::TraceParent::from_headers(&record.headers)
         .ok()
         .flatten()
@@ -402,7 +439,7 @@ fn trace_of(record: &Record) -> Option<trace::TraceParent> {
 /// An attempt that failed unless it says otherwise: one that panics or is over its time limit has no
 /// other way to tell.
 struct Attempt<'a> {
-    figures: &'a Figures,
+    stats: &'a Stats,
     condition: &'a Condition,
     partition: &'a PartitionState,
 }
@@ -416,7 +453,7 @@ impl Attempt<'_> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.condition.is_closing() && !self.partition.has_ended() {
-            self.figures.failed.fetch_add(1, Ordering::Relaxed);
+            self.stats.failed.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -77,6 +77,12 @@ impl Context {
         &self.record.headers
     }
 
+    /// The record as it is in the broker: its bytes, key and headers, and the time at which it was published.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
     /// The publisher's trace context, if it sent one.
     #[must_use]
     pub fn trace(&self) -> Option<&TraceParent> {

@@ -1,29 +1,53 @@
 //! The handle to a subscription, and how it ends.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
-use super::domain::Figures;
-use super::holdings;
+use super::assigned_partitions;
+use super::domain::Stats;
 use super::pump::{self, Ending, Flow};
 use super::state::State;
 use crate::broker::Member;
-use crate::lanes::{CloseReport, Drain, LeftBehind};
+use crate::broker::subscriptions::SubscriptionGuard;
+use crate::lanes::{CloseReport, Drain, LeftBehind, after};
 use crate::topic::{Kind, TopicName};
 
 /// When a subscription stops by itself, the handlers that run get this long to finish.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// Saying good-bye to the group. One that does not is missed after a while, too.
-const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// A subscription that has no partition for so long says why.
+const IDLE_AFTER: Duration = Duration::from_secs(3);
+
+/// Committing, giving partitions away and leaving the group may take what is left of the deadline, and at
+/// least this long: handlers may have needed all of it. A member that does not say good-bye is missed
+/// after a while, too.
+pub(super) const GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A subscription. It goes on when the handle is dropped; [`close`](Self::close) ends it.
+///
+/// ```
+/// use laneway::Bus;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let bus = Bus::open("memory:").await?;
+/// let subscription = bus.subscribe("pings", |_ping| async { Ok(()) }).await?;
+/// assert_eq!(subscription.stats().handled, 0);
+/// let report = subscription.close(Duration::from_secs(1)).await;
+/// assert!(report.is_clean());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Subscription {
     pub(super) inner: Arc<Inner>,
@@ -66,15 +90,39 @@ impl Subscription {
         }
     }
 
+    /// The partitions that this member of the group holds, with the epoch of each, now and as that changes. A partition
+    /// is gone as soon as the group revokes it or it is lost, or the subscription closes: handlers of it may still run.
+    /// One that the broker has given to another member while this process was cut off is there until that is known.
+    ///
+    /// ```
+    /// use laneway::Bus;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let bus = Bus::open("memory:").await?;
+    /// let subscription = bus.subscribe_envelope("orders", |_event| async { Ok(()) }).await?;
+    /// let assigned = subscription.assigned();
+    /// assert!(assigned.borrow().contains_key(&0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn assigned(&self) -> watch::Receiver<BTreeMap<u32, u64>> {
+        self.inner.flow.assigned.epochs()
+    }
+
     /// What it has done so far.
     #[must_use]
-    pub fn figures(&self) -> SubscriptionFigures {
-        self.inner.figures()
+    pub fn stats(&self) -> SubscriptionStats {
+        self.inner.stats()
     }
 
     /// Stops reading, finishes what runs (for plain messages: all that was taken) within the
     /// deadline, commits, and lets the group go. What is left is reported. A caller that gives up
-    /// does not stop it.
+    /// does not stop it. `Duration::MAX` is no deadline.
+    ///
+    /// Telling the broker has what is left of the deadline, and at least a second. If the broker is away
+    /// for that long, what was settled last comes again, and other members wait until this one is missed.
     pub async fn close(&self, deadline: Duration) -> CloseReport {
         self.inner.close(deadline).await
     }
@@ -83,7 +131,7 @@ impl Subscription {
 /// What a subscription has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct SubscriptionFigures {
+pub struct SubscriptionStats {
     /// Deliveries that were handled.
     pub handled: u64,
     /// Attempts that failed.
@@ -99,7 +147,7 @@ pub struct SubscriptionFigures {
 pub(super) struct Inner {
     bus: Weak<Shared>,
     pub(super) flow: Arc<Flow>,
-    figures: Arc<Figures>,
+    stats: Arc<Stats>,
     /// Until it is closed. Locked throughout the closing: a second one waits for the first.
     open: tokio::sync::Mutex<Option<Open>>,
 }
@@ -108,20 +156,15 @@ pub(super) struct Inner {
 pub(super) struct Open {
     pub(super) keeper: JoinHandle<Box<dyn Member>>,
     pub(super) committer: JoinHandle<()>,
-    pub(super) place: Place,
+    pub(super) guard: SubscriptionGuard,
 }
 
 impl Inner {
-    pub(super) fn new(
-        bus: &Arc<Shared>,
-        flow: Arc<Flow>,
-        figures: Arc<Figures>,
-        open: Open,
-    ) -> Self {
+    pub(super) fn new(bus: &Arc<Shared>, flow: Arc<Flow>, stats: Arc<Stats>, open: Open) -> Self {
         Self {
             bus: Arc::downgrade(bus),
             flow,
-            figures,
+            stats,
             open: tokio::sync::Mutex::new(Some(open)),
         }
     }
@@ -139,7 +182,7 @@ impl Inner {
         let Some(Open {
             mut keeper,
             committer,
-            place,
+            guard,
         }) = open.take()
         else {
             // One that stopped by itself is shown until somebody closes it.
@@ -147,8 +190,10 @@ impl Inner {
             return CloseReport::default();
         };
         let flow = &self.flow;
-        let deadline_at = Instant::now() + deadline;
+        let deadline_at = after(deadline);
+        let or_a_while = || deadline_at.max(after(GOODBYE_WITHIN));
         flow.condition.closing();
+        flow.assigned.revoke_all();
         let (drain, ended) = match flow.kind {
             // They are safe in the log.
             Kind::Domain => (Drain::Running, None),
@@ -162,26 +207,48 @@ impl Inner {
         flow.ending.send_replace(Ending::Now);
         let member = match ended {
             Some(ended) => ended.ok(),
-            None => keeper.await.ok(),
+            None => {
+                if let Ok(ended) = timeout_at(or_a_while(), &mut keeper).await {
+                    ended.ok()
+                } else {
+                    // It releases a partition, and the broker is away.
+                    keeper.abort();
+                    None
+                }
+            }
         };
         let left = deadline_at.saturating_duration_since(Instant::now());
-        let mut report = flow.intake.close(drain, left).await;
+        let mut report = tokio::select! {
+            report = flow.intake.close(drain, left) => report,
+            never = assigned_partitions::end_what_is_lost(flow) => match never {},
+        };
         self.add_untold(&mut report);
         committer.abort();
         let _ = committer.await;
-        pump::commit_each(flow).await;
-        for partition in flow.holdings.take() {
-            partition.end();
-            holdings::release(flow, &partition).await;
+        let goodbye = or_a_while();
+        let is_committed = timeout_at(goodbye, pump::commit_each(flow)).await;
+        let partitions = flow.assigned.take();
+        let releasing = partitions.iter().map(|partition| {
+            partition.release();
+            assigned_partitions::release(flow, partition)
+        });
+        // All at once: a broker that is away is away for all of them.
+        let is_released = timeout_at(goodbye, join_all(releasing)).await;
+        let has_left = match member {
+            Some(member) => timeout_at(goodbye, member.leave()).await.is_ok(),
+            None => false,
+        };
+        if is_committed.is_err() || is_released.is_err() || !has_left {
+            tracing::warn!(topic = %flow.topic, group = %flow.group,
+                "the broker did not answer while a subscription closed: other members wait until this one is missed");
         }
-        if let Some(member) = member {
-            let _ = timeout(LEAVE_WITHIN, member.leave()).await;
-        }
+        // IMPORTANT: before it is told that it is closed. Who hears of that may subscribe again at once.
+        drop(partitions);
+        drop(guard);
         flow.condition.closed();
         if !matches!(flow.condition.state(), State::Stopped(_)) {
             self.forget();
         }
-        drop(place);
         flow.progress.made();
         report
     }
@@ -195,13 +262,10 @@ impl Inner {
         }
         match report.left.first_mut() {
             Some(left) => left.abandoned += untold,
-            None => report.left.push(LeftBehind {
-                topic: self.flow.intake.topic().into(),
-                abandoned: untold,
-                keys: Vec::new(),
-                stuck: 0,
-                stuck_keys: Vec::new(),
-            }),
+            None => report.left.push(LeftBehind::abandoned(
+                self.flow.intake.topic().into(),
+                untold,
+            )),
         }
     }
 
@@ -213,19 +277,33 @@ impl Inner {
 
     /// Plain messages that were taken and are not over.
     pub(super) fn open_messages(&self) -> usize {
-        let partitions = self.flow.holdings.all();
+        let partitions = self.flow.assigned.all();
         partitions.iter().map(|part| part.open()).sum()
     }
 
-    pub(super) fn figures(&self) -> SubscriptionFigures {
-        let figures = &self.figures;
-        SubscriptionFigures {
-            handled: figures.handled.load(Relaxed),
-            failed: figures.failed.load(Relaxed),
-            dead_lettered: figures.dead.load(Relaxed),
-            parked: figures.parked.load(Relaxed),
-            deduplicated: figures.deduplicated.load(Relaxed),
+    pub(super) fn stats(&self) -> SubscriptionStats {
+        let stats = &self.stats;
+        SubscriptionStats {
+            handled: stats.handled.load(Relaxed),
+            failed: stats.failed.load(Relaxed),
+            dead_lettered: stats.dead.load(Relaxed),
+            parked: stats.parked.load(Relaxed),
+            deduplicated: stats.deduplicated.load(Relaxed),
         }
+    }
+}
+
+/// Tells of a member that waits for its partitions: a member that ended without a word still counts.
+pub(super) async fn hint_if_idle(subscription: Weak<Inner>) {
+    tokio::time::sleep(IDLE_AFTER).await;
+    let Some(subscription) = subscription.upgrade() else {
+        return;
+    };
+    let flow = &subscription.flow;
+    if flow.assigned.all().is_empty() && !flow.condition.state().is_over() {
+        tracing::info!(topic = %flow.topic, group = %flow.group,
+            "no partition of the topic is ours yet: other members of the group have them, or one that ended \
+             without a word, which is waited for until it is missed");
     }
 }
 
@@ -243,28 +321,5 @@ pub(super) async fn stop_when_asked(subscription: Weak<Inner>) {
     );
     if stopped && let Some(subscription) = subscription.upgrade() {
         subscription.close(STOP_WITHIN).await;
-    }
-}
-
-/// Keeps a group from subscribing to a topic twice, until it is dropped.
-pub(super) struct Place {
-    bus: Weak<Shared>,
-    key: (TopicName, String),
-}
-
-impl Place {
-    pub(super) fn new(bus: &Arc<Shared>, key: (TopicName, String)) -> Self {
-        Self {
-            bus: Arc::downgrade(bus),
-            key,
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(bus) = self.bus.upgrade() {
-            bus.give_up_place(&self.key);
-        }
     }
 }

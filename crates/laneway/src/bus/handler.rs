@@ -126,3 +126,52 @@ impl<H: EventBatchHandler> Events for InBatches<H> {
         self.handler.handle(events)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use anyhow::Context;
+
+    use super::*;
+
+    type Boxed = Box<dyn Error + Send + Sync>;
+
+    fn io() -> std::io::Error {
+        std::io::Error::other("the disk")
+    }
+
+    /// That these compile is the point: what services return from their own functions goes through `?`.
+    #[tokio::test]
+    async fn handlers_take_the_errors_that_services_have() {
+        let by_error = async || -> Result<(), Failure> { Err(io())? };
+        let by_anyhow = async || -> Result<(), Failure> { Err(io()).context("writing the order")? };
+        let by_box = async || -> Result<(), Failure> { Err(Boxed::from("a box"))? };
+        let by_text = async || -> Result<(), Failure> { Err("a text")? };
+        let by_string = async || -> Result<(), Failure> { Err(format!("{} texts", 2))? };
+        let by_bus = async || -> Result<(), Failure> { Err(crate::Error::Closed)? };
+        let by_itself = async || -> Result<(), Failure> { Err(Failure::fatal("never"))? };
+        let mut messages = Vec::new();
+        for result in [
+            by_error().await,
+            by_anyhow().await,
+            by_box().await,
+            by_text().await,
+            by_string().await,
+            by_bus().await,
+            by_itself().await,
+        ] {
+            messages.push(result.unwrap_err().message().to_owned());
+        }
+        let expected = [
+            "the disk",
+            "writing the order: the disk",
+            "a box",
+            "a text",
+            "2 texts",
+            "the bus is closed",
+            "never",
+        ];
+        assert_eq!(messages, expected);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::handle::SubscriptionFigures;
+use super::handle::SubscriptionStats;
 use super::state::State;
 use crate::lanes::{WorkerState, WorkerStats};
 use crate::topic::TopicName;
@@ -40,7 +40,7 @@ impl Health {
                 WorkerState::Running(time) => {
                     self.longest_running = self.longest_running.max(Some(time));
                 }
-                WorkerState::Idle => {}
+                _ => {}
             }
         }
     }
@@ -56,8 +56,11 @@ pub struct SubscriptionHealth {
     pub group: String,
     /// Whether it runs.
     pub state: State,
+    /// How many partitions it reads. None, on a broker that several processes share, means that other
+    /// members have them, or that one ended without a word and is waited for until it is missed.
+    pub partitions: usize,
     /// How long ago it last committed a position that had moved.
     pub since_commit: Option<Duration>,
     /// What it has done.
-    pub figures: SubscriptionFigures,
+    pub stats: SubscriptionStats,
 }

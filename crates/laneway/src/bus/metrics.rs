@@ -1,27 +1,28 @@
 //! The figures of a bus for Prometheus.
 //!
-//! Counters are read when somebody asks. How the broker is and how far groups are behind takes a
+//! Counters are read at every scrape. How the broker is and how far groups are behind takes a
 //! question to the broker, and a scrape must not wait for that: a task asks every few seconds, for
 //! as long as the registry is there, and a scrape shows the latest answers. A bus that is not
 //! registered anywhere asks nobody.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::handle::Inner;
-use super::shared::lock;
 use super::state::State;
-use super::{Bus, Shared, SubscriptionFigures};
+use super::{Bus, Shared, SubscriptionStats};
 use crate::broker::Lag;
 use crate::exposition::{Labels, Page};
-use crate::lanes::{Histogram, Latency};
+use crate::lanes::Latency;
+use crate::supervise::{self, supervise};
 use crate::topic::TopicName;
 
 /// How often the broker is asked: as often as most people scrape.
@@ -32,31 +33,32 @@ impl Bus {
     ///
     /// | name | labels | |
     /// |---|---|---|
-    /// | `bus_published_total` | topic | records that were published |
-    /// | `bus_publish_errors_total` | topic | records whose publish failed or took too long |
-    /// | `bus_publish_duration_seconds` | topic | how long the broker took, by call |
-    /// | `bus_handled_total` | topic, group | deliveries that were handled |
-    /// | `bus_failed_total` | topic, group | attempts that failed |
-    /// | `bus_dead_lettered_total` | topic, group | events that went to the dead letters |
-    /// | `bus_parked_total` | topic, group | events that were parked |
-    /// | `bus_deduplicated_total` | topic, group | events that were skipped because their id was known |
-    /// | `bus_subscription_state` | topic, group, state | 1 for the state that it is in, else 0 |
-    /// | `bus_last_commit_age_seconds` | topic, group | how long ago its position last moved |
-    /// | `bus_backlog_records` | topic, group, partition | records that are not settled |
-    /// | `bus_backlog_oldest_age_seconds` | topic, group, partition | how old the oldest of them is |
-    /// | `bus_broker_up` | | whether the broker can do its work |
+    /// | `laneway_bus_published_total` | topic | records that were published |
+    /// | `laneway_bus_publish_errors_total` | topic | records whose publish failed or took too long |
+    /// | `laneway_bus_publish_duration_seconds` | topic | how long the broker took, by call |
+    /// | `laneway_bus_handled_total` | topic, group | deliveries that were handled |
+    /// | `laneway_bus_failed_total` | topic, group | attempts that failed |
+    /// | `laneway_bus_dead_lettered_total` | topic, group | events that went to the dead letters |
+    /// | `laneway_bus_parked_total` | topic, group | events that were parked |
+    /// | `laneway_bus_deduplicated_total` | topic, group | events that were skipped because their id was known |
+    /// | `laneway_bus_subscription_state` | topic, group, state | 1 for the state that it is in, else 0 |
+    /// | `laneway_bus_last_commit_age_seconds` | topic, group | how long ago its position last moved |
+    /// | `laneway_bus_backlog_records` | topic, group, partition | records that are not settled |
+    /// | `laneway_bus_backlog_oldest_age_seconds` | topic, group, partition | how old the oldest of them is |
+    /// | `laneway_bus_broker_up` | | whether the broker can do its work |
+    /// | `laneway_bus_task_panics_total` | | tasks in the background that panicked and were started again, in this process |
     ///
-    /// | `bus_kafka_waiting_records`, `_bytes` | client | on Kafka: what a client has not sent yet |
-    /// | `bus_kafka_sent_requests_total`, `_bytes_total` | client | what it has sent |
-    /// | `bus_kafka_received_responses_total`, `_bytes_total` | client | what it was answered |
-    /// | `bus_kafka_connected_brokers` | client | brokers that it has a connection to |
-    /// | `bus_kafka_connects_total` | client | how often it connected |
-    /// | `bus_kafka_answer_p99_seconds` | client | how long the slowest broker takes |
+    /// | `laneway_bus_kafka_waiting_records`, `_bytes` | client | on Kafka: what a client has not sent yet |
+    /// | `laneway_bus_kafka_sent_requests_total`, `_bytes_total` | client | what it has sent |
+    /// | `laneway_bus_kafka_received_responses_total`, `_bytes_total` | client | what it was answered |
+    /// | `laneway_bus_kafka_connected_brokers` | client | brokers that it has a connection to |
+    /// | `laneway_bus_kafka_connects_total` | client | how often it connected |
+    /// | `laneway_bus_kafka_answer_p99_seconds` | client | how long the slowest broker takes |
     ///
     /// Backlog and broker are asked for every 15 seconds, clients on Kafka tell every 5, the others are
     /// read at every scrape. A
-    /// subscription that was closed has no figures any more. The prefix of the registry comes before
-    /// each name. The figures of the lanes, by topic and by worker, are listed at
+    /// subscription that was closed has no figures any more. All names begin with `laneway_`: the registry needs no
+    /// prefix. The figures of the lanes are listed at
     /// [`Engine::metrics`](crate::lanes::Engine::metrics); their topics are called `topic@group`.
     ///
     /// ```
@@ -67,7 +69,7 @@ impl Bus {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let bus = Bus::open("memory:").await?;
-    /// let mut registry = Registry::with_prefix("laneway");
+    /// let mut registry = Registry::default();
     /// bus.register_metrics(&mut registry);
     ///
     /// bus.publish("news", "hello").await?;
@@ -78,37 +80,29 @@ impl Bus {
     /// # }
     /// ```
     pub fn register_metrics(&self, registry: &mut Registry) {
+        self.register(registry, self.shared.engine.metrics());
+    }
+
+    /// As [`register_metrics`](Self::register_metrics), with five series more for every single worker, of which
+    /// there are some hundred.
+    pub fn register_metrics_with_workers(&self, registry: &mut Registry) {
+        self.register(registry, self.shared.engine.metrics().with_workers());
+    }
+
+    fn register(&self, registry: &mut Registry, lanes: crate::lanes::Metrics) {
         let asked = Arc::new(Mutex::default());
-        self.shared.runtime.spawn(keep_asking(
-            Arc::downgrade(&self.shared),
-            Arc::downgrade(&asked),
-        ));
-        registry.register_collector(Box::new(Figures {
+        let (bus, answers) = (Arc::downgrade(&self.shared), Arc::downgrade(&asked));
+        self.shared.runtime.spawn(async move {
+            supervise("asking for figures", || {
+                keep_asking(bus.clone(), answers.clone())
+            })
+            .await;
+        });
+        registry.register_collector(Box::new(BusCollector {
             bus: Arc::downgrade(&self.shared),
             asked,
         }));
-        registry.register_collector(Box::new(self.shared.engine.metrics()));
-    }
-}
-
-/// What is counted of the publishes to a topic.
-#[derive(Debug, Default)]
-pub(super) struct Publishes {
-    records: AtomicU64,
-    errors: AtomicU64,
-    duration: Histogram,
-}
-
-impl Publishes {
-    pub(super) fn count<T, E>(&self, records: u64, took: Duration, result: &Result<T, E>) {
-        let counter = match result {
-            Ok(_) => &self.records,
-            Err(_) => &self.errors,
-        };
-        counter.fetch_add(records, Relaxed);
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.duration.record(nanos);
-        self.duration.add_to_sum(nanos);
+        registry.register_collector(Box::new(lanes));
     }
 }
 
@@ -130,11 +124,11 @@ async fn keep_asking(bus: Weak<Shared>, asked: Weak<Mutex<Answers>>) {
         let bus = Bus { shared };
         if bus.shared.check_open().is_err() {
             // What was true then says nothing now.
-            *lock(&asked) = Answers::default();
+            *asked.lock() = Answers::default();
             return;
         }
         let answers = ask(&bus).await;
-        *lock(&asked) = answers;
+        *asked.lock() = answers;
     }
 }
 
@@ -153,26 +147,31 @@ async fn ask(bus: &Bus) -> Answers {
     answers
 }
 
-struct Figures {
+struct BusCollector {
     bus: Weak<Shared>,
     asked: Arc<Mutex<Answers>>,
 }
 
-impl fmt::Debug for Figures {
+impl fmt::Debug for BusCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Figures").finish_non_exhaustive()
+        f.debug_struct("BusCollector").finish_non_exhaustive()
     }
 }
 
-impl Collector for Figures {
+impl Collector for BusCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
+        page.counter(
+            "laneway_bus_task_panics",
+            "Tasks in the background that panicked and were started again, in this process",
+            &supervise::panics(),
+        )?;
         if let Some(bus) = self.bus.upgrade() {
             write_publishes(&mut page, &bus)?;
             write_subscriptions(&mut page, &bus.subscriptions())?;
             bus.broker.write_metrics(&mut page)?;
         }
-        write_answers(&mut page, &lock(&self.asked))
+        write_answers(&mut page, &self.asked.lock())
     }
 }
 
@@ -185,17 +184,17 @@ fn write_publishes(page: &mut Page<'_>, bus: &Shared) -> fmt::Result {
         })
     };
     page.counters(
-        "bus_published",
+        "laneway_bus_published",
         "Records that were published",
         labelled().map(|(labels, publishes)| (labels, publishes.records.load(Relaxed))),
     )?;
     page.counters(
-        "bus_publish_errors",
+        "laneway_bus_publish_errors",
         "Records whose publish failed or took too long",
         labelled().map(|(labels, publishes)| (labels, publishes.errors.load(Relaxed))),
     )?;
     page.durations(
-        "bus_publish_duration",
+        "laneway_bus_publish_duration",
         "How long the broker took for a publish",
         labelled().map(|(labels, publishes)| {
             let mut latency = Latency::default();
@@ -206,18 +205,22 @@ fn write_publishes(page: &mut Page<'_>, bus: &Shared) -> fmt::Result {
 }
 
 fn write_subscriptions(page: &mut Page<'_>, subscriptions: &[Arc<Inner>]) -> fmt::Result {
-    type Counter = (&'static str, &'static str, fn(&SubscriptionFigures) -> u64);
+    type Counter = (&'static str, &'static str, fn(&SubscriptionStats) -> u64);
     const COUNTERS: [Counter; 5] = [
-        ("bus_handled", "Deliveries that were handled", |f| f.handled),
-        ("bus_failed", "Attempts that failed", |f| f.failed),
+        ("laneway_bus_handled", "Deliveries that were handled", |f| {
+            f.handled
+        }),
+        ("laneway_bus_failed", "Attempts that failed", |f| f.failed),
         (
-            "bus_dead_lettered",
+            "laneway_bus_dead_lettered",
             "Events that went to the dead letters",
             |f| f.dead_lettered,
         ),
-        ("bus_parked", "Events that were parked", |f| f.parked),
+        ("laneway_bus_parked", "Events that were parked", |f| {
+            f.parked
+        }),
         (
-            "bus_deduplicated",
+            "laneway_bus_deduplicated",
             "Events that were skipped because their id was known",
             |f| f.deduplicated,
         ),
@@ -225,12 +228,12 @@ fn write_subscriptions(page: &mut Page<'_>, subscriptions: &[Arc<Inner>]) -> fmt
     for (name, help, value) in COUNTERS {
         let values = subscriptions.iter().map(|subscription| {
             let labels = of_subscription(subscription);
-            (labels, value(&subscription.figures()))
+            (labels, value(&subscription.stats()))
         });
         page.counters(name, help, values)?;
     }
     page.gauges(
-        "bus_subscription_state",
+        "laneway_bus_subscription_state",
         "1 for the state that the subscription is in",
         subscriptions.iter().flat_map(|subscription| {
             let Labels([topic, group]) = of_subscription(subscription);
@@ -242,7 +245,7 @@ fn write_subscriptions(page: &mut Page<'_>, subscriptions: &[Arc<Inner>]) -> fmt
         }),
     )?;
     page.gauges(
-        "bus_last_commit_age_seconds",
+        "laneway_bus_last_commit_age_seconds",
         "How long ago the position of the group last moved",
         subscriptions.iter().filter_map(|subscription| {
             let age = subscription.flow.condition.since_commit()?;
@@ -290,18 +293,18 @@ fn write_answers(page: &mut Page<'_>, answers: &Answers) -> fmt::Result {
         })
     };
     page.gauges(
-        "bus_backlog_records",
+        "laneway_bus_backlog_records",
         "Records that are not settled",
         labelled().map(|(labels, lag)| (labels, lag.records)),
     )?;
     page.gauges(
-        "bus_backlog_oldest_age_seconds",
+        "laneway_bus_backlog_oldest_age_seconds",
         "How old the oldest unsettled record is",
         labelled().filter_map(|(labels, lag)| Some((labels, lag.oldest?.as_secs_f64()))),
     )?;
     match answers.broker_up {
         Some(up) => page.gauge(
-            "bus_broker_up",
+            "laneway_bus_broker_up",
             "Whether the broker can do its work",
             &u32::from(up),
         ),
@@ -344,7 +347,7 @@ mod tests {
             .build()
             .expect("valid");
         bus.declare(&one).await.expect("declared");
-        let mut registry = Registry::with_prefix("laneway");
+        let mut registry = Registry::default();
         bus.register_metrics(&mut registry);
         (bus, registry)
     }
@@ -418,6 +421,7 @@ mod tests {
         let labels = r#"{topic="orders",group="default",partition="0"}"#;
         let backlog = |records: &str| format!("laneway_bus_backlog_records{labels} {records}");
         shows(&registry, &[&backlog("3"), "laneway_bus_broker_up 1"]).await;
+        assert!(page(&registry).contains("\nlaneway_bus_task_panics_total "));
         assert!(page(&registry).contains("laneway_bus_backlog_oldest_age_seconds{"));
 
         gate.add_permits(3);
@@ -445,15 +449,32 @@ mod tests {
         panic!("the bus is still there");
     }
 
-    #[test]
-    fn a_publish_counts_as_many_records_as_it_has_and_once_for_its_duration() {
-        let publishes = Publishes::default();
-        publishes.count(3, Duration::from_micros(5), &Ok::<_, ()>(()));
-        publishes.count(2, Duration::from_micros(1), &Err::<(), _>(()));
-        assert_eq!(publishes.records.load(Relaxed), 3);
-        assert_eq!(publishes.errors.load(Relaxed), 2);
-        let mut latency = Latency::default();
-        publishes.duration.add_to(&mut latency);
-        assert_eq!((latency.count(), latency.sum().as_micros()), (2, 6));
+    #[tokio::test(start_paused = true)]
+    async fn single_workers_have_no_series_unless_they_are_asked_for() {
+        let (bus, registry) = bus().await;
+        for group in ["billing", "shipping", "mail"] {
+            bus.subscription("orders")
+                .group(group)
+                .envelope(|_| async { Ok(()) })
+                .await
+                .expect("subscribed");
+        }
+        let mut with_workers = Registry::default();
+        bus.register_metrics_with_workers(&mut with_workers);
+        let (without, with) = (page(&registry), page(&with_workers));
+        assert!(!without.contains("worker="), "{without}");
+        assert!(with.contains("laneway_lanes_worker_processed_total{worker=\"0\"} 0"));
+        let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();
+        let workers = bus.lanes().stats().workers.len();
+        assert_eq!(samples(&with), samples(&without) + 5 * workers);
+        let lines = without.lines().filter(|line| !line.starts_with('#'));
+        for line in lines {
+            assert!(line.starts_with("laneway_"), "{line}");
+        }
+        println!(
+            "lines of a scrape: {} without workers, {} with",
+            without.lines().count(),
+            with.lines().count()
+        );
     }
 }

@@ -6,27 +6,37 @@
 //! |---|---|
 //! | `mod` | [`Bus`]: open, topics, health, close |
 //! | `builder`, `shared` | how it is set up, what its parts share |
-//! | `publish` | publishing |
+//! | `publish`, `publishes` | publishing, and what is counted of it |
 //! | `subscription`, `handle` | how a subscription is asked for, and the handle to it |
 //! | `handler` | what users write |
 //! | `event` | what their handlers get |
 //! | `pump` | from the broker to the lanes, and the commits back |
-//! | `holdings` | the partitions that are ours, as they come and go |
-//! | `behind` | keys whose lanes are full |
-//! | `delivery` | a record on the lanes, and what is settled of its partition |
+//! | `assigned_partitions` | the partitions that a rebalance assigns and revokes |
+//! | `partition_state` | an assigned partition: what is settled of it, and what may start |
+//! | `overflow` | keys whose lanes are full |
+//! | `delivery` | a record on its way through the lanes |
 //! | `domain`, `plain` | what happens to it there, by kind of topic |
-//! | `letters`, `aside`, `parked`, `marks` | dead letters and parked events |
+//! | `releasing` | a release of a parked key, in the lane of the key |
+//! | `dead_letters` | dead letters and parked events: written once, fenced, listed, replayed |
 //! | `rate`, `dedup` | options of a subscription |
+//! | `warnings` | what is logged of failures, however many there are |
 //! | `health`, `state`, `error` | how it is doing, what can go wrong |
 //! | `delayed` | events that are published later |
 //! | `progress`, `unsettled` | what tests wait for |
 //! | `metrics` | the figures for Prometheus |
-//! | `patience` | the deadline of every call to the broker |
+//! | `log_access` | what a log has of its bus |
+//! | `limits` | the sizes at which something happens; tiny in tests |
+//! | `call_timeout` | the deadline of every call to the broker |
+//! | `restart` | tasks that panicked are told and started again |
+//! | `breaking` | what tests and fault runs read of the state of a group |
 
-mod aside;
-mod behind;
+mod assigned_partitions;
+mod breaking;
 mod builder;
+mod call_timeout;
+mod dead_letters;
 mod dedup;
+#[cfg(feature = "delay")]
 mod delayed;
 mod delivery;
 mod domain;
@@ -35,24 +45,29 @@ mod event;
 mod handle;
 mod handler;
 mod health;
-mod holdings;
-mod letters;
-mod marks;
+mod limits;
+#[cfg(feature = "log")]
+mod log_access;
+#[cfg(feature = "metrics")]
 mod metrics;
-mod parked;
-mod patience;
+mod overflow;
+mod partition_state;
 mod plain;
 mod progress;
 mod publish;
+mod publishes;
 mod pump;
-mod putting;
 mod rate;
+mod releasing;
+mod restart;
 mod shared;
 mod state;
 mod subscription;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "testing")]
 mod unsettled;
+mod warnings;
 
 use std::fmt;
 use std::future::Future;
@@ -62,23 +77,33 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::aside::{DeadLetters, Parked};
+pub use self::breaking::{contents, position, write_positions};
 pub use self::builder::BusBuilder;
+pub use self::dead_letters::topic::Letter;
+pub use self::dead_letters::{DeadLetters, Parked};
+#[cfg(feature = "delay")]
 pub use self::delayed::{BusSink, DELAY_TOPIC, Delayed};
 pub use self::error::Error;
 pub use self::event::{Context, Event, Message, Outgoing};
-pub use self::handle::{Subscription, SubscriptionFigures};
+pub use self::handle::{Subscription, SubscriptionStats};
 pub use self::handler::{EventBatchHandler, EventHandler, MessageHandler};
 pub use self::health::{Health, SubscriptionHealth};
-pub use self::letters::Letter;
+pub use self::limits::BusLimits;
+#[cfg(feature = "log")]
+pub(crate) use self::log_access::LogAccess;
 pub use self::rate::RateLimit;
 pub use self::state::State;
 pub use self::subscription::{Exhausted, SubscriptionBuilder};
 
-use self::shared::{Known, Shared};
+use self::call_timeout::CallTimeout;
+use self::handle::GOODBYE_WITHIN;
+use self::shared::{KnownTopic, Shared};
+#[cfg(feature = "testing")]
 pub(crate) use self::unsettled::Unsettled;
+use crate::broker::embedded::finish::Finish;
 use crate::broker::{BrokerError, Lag};
-use crate::lanes::{CloseReport, Drain, Engine, Failure};
+use crate::lanes::{CloseReport, Drain, Engine, Failure, after};
+use crate::planted::planted;
 use crate::topic::{Growth, Kind, Strategy, Topic, TopicName};
 
 /// The group of a subscription that names none.
@@ -203,6 +228,15 @@ impl Bus {
         growth: Growth,
     ) -> Result<Topic, Error> {
         self.shared.check_open()?;
+        self.declare_here(topic, strategy, growth).await
+    }
+
+    async fn declare_here(
+        &self,
+        topic: &Topic,
+        strategy: Strategy,
+        growth: Growth,
+    ) -> Result<Topic, Error> {
         if topic.name().reserved().is_some() {
             return Err(Error::Reserved(topic.name().clone()));
         }
@@ -231,8 +265,11 @@ impl Bus {
     /// When the name cannot be one, or the broker fails.
     pub async fn describe(&self, topic: &str) -> Result<Option<Topic>, Error> {
         self.shared.check_open()?;
-        let name = TopicName::new(topic)?;
-        let describing = self.shared.broker.describe(&name);
+        self.describe_here(&TopicName::new(topic)?).await
+    }
+
+    async fn describe_here(&self, name: &TopicName) -> Result<Option<Topic>, Error> {
+        let describing = self.shared.broker.describe(name);
         self.ask("describing a topic", describing).await
     }
 
@@ -247,18 +284,31 @@ impl Bus {
         if name.reserved().is_some() {
             return Err(Error::Reserved(name));
         }
-        let deleting = self.shared.broker.delete(&name);
-        self.ask("deleting a topic", deleting).await?;
-        // A topic of the same name that comes later must not begin with keys that are parked.
-        for beside in [name.dead(), name.parked()] {
-            let deleting = self.shared.broker.delete(&beside);
+        let deleting = self.clone().delete_all(name);
+        if planted("C4") {
+            return deleting.await;
+        }
+        Finish::new(deleting).await
+    }
+
+    /// Deletes a topic and what was put aside of it. Once begun it goes on when its caller gives up: a topic of the same name
+    /// that comes later must not begin with keys that are parked. What a crash leaves of it goes with the next call.
+    async fn delete_all(self, name: TopicName) -> Result<(), Error> {
+        let mut is_known = false;
+        for part in [name.clone(), name.dead(), name.parked()] {
+            let deleting = self.shared.broker.delete(&part);
             match self.ask("deleting a topic", deleting).await {
-                Ok(()) | Err(Error::Broker(BrokerError::UnknownTopic(_))) => {}
+                Ok(()) => is_known = true,
+                Err(Error::Broker(BrokerError::UnknownTopic(_))) => {}
                 Err(error) => return Err(error),
             }
         }
         self.shared.forget(&name);
-        Ok(())
+        if is_known {
+            Ok(())
+        } else {
+            Err(BrokerError::UnknownTopic(name).into())
+        }
     }
 
     /// The dead letters of a topic.
@@ -312,8 +362,9 @@ impl Bus {
                     topic: subscription.flow.topic.clone(),
                     group: subscription.flow.group.to_string(),
                     state: subscription.flow.condition.state(),
+                    partitions: subscription.flow.assigned.all().len(),
                     since_commit: subscription.flow.condition.since_commit(),
-                    figures: subscription.figures(),
+                    stats: subscription.stats(),
                 })
                 .collect(),
             degraded_workers: 0,
@@ -331,7 +382,11 @@ impl Bus {
 
     /// Closes the subscriptions within the deadline, commits, and lets the broker go. Answers what
     /// was left; it comes again when the bus is opened the next time. A caller that gives up does
-    /// not stop it.
+    /// not stop it. `Duration::MAX` is no deadline.
+    ///
+    /// Handlers that run can publish until they have ended; nothing else can be asked of the bus from the
+    /// beginning. The deadline is for everything together. What has to be told to the broker then has a
+    /// second more for each step, also if the broker is away.
     ///
     /// # Errors
     /// When the bus is closed already, or the broker fails; the bus is closed then all the same.
@@ -346,8 +401,8 @@ impl Bus {
     }
 
     async fn close_here(&self, deadline: Duration) -> Result<CloseReport, Error> {
-        let until = Instant::now() + deadline;
-        let delays = self.shared.delays.close(deadline).await;
+        let until = after(deadline);
+        let left = || until.saturating_duration_since(Instant::now());
         let subscriptions = self.shared.subscriptions();
         let closing = subscriptions
             .iter()
@@ -357,20 +412,26 @@ impl Bus {
             report.left.extend(closed.left);
         }
         // What is left of them was told already.
-        let rest = until.saturating_duration_since(Instant::now());
-        self.shared.engine.close(Drain::Running, rest).await;
-        self.ask("closing the broker", self.shared.broker.close())
-            .await?;
+        self.shared.engine.close(Drain::Running, left()).await;
+        // After the handlers: they may ask for delayed events as long as they run.
+        #[cfg(feature = "delay")]
+        let delays = self.shared.delays.close(left().max(GOODBYE_WITHIN)).await;
+        self.shared.drained.store(true, Ordering::SeqCst);
+        let CallTimeout(limit) = self.shared.call_timeout;
+        let call_timeout = CallTimeout(left().max(GOODBYE_WITHIN).min(limit));
+        let closing = self.shared.broker.close();
+        call_timeout.with("closing the broker", closing).await?;
+        #[cfg(feature = "delay")]
         delays?;
         Ok(report)
     }
 
     /// The topic, declared by its first use if need be; an error if it is of the other kind.
-    async fn known(&self, name: &str, kind: Kind) -> Result<Arc<Known>, Error> {
-        self.shared.check_open()?;
-        let known = match self.shared.known(name) {
-            Some(known) => known,
-            None => self.first_use(name, kind).await?,
+    async fn topic(&self, name: &str, kind: Kind) -> Result<Arc<KnownTopic>, Error> {
+        self.shared.check_publishing()?;
+        let known = match self.shared.known_topic(name) {
+            Some(known) if self.is_current(&known.topic) => known,
+            _ => self.first_use(name, kind).await?,
         };
         if known.topic.kind() == kind {
             Ok(known)
@@ -383,22 +444,37 @@ impl Bus {
         }
     }
 
-    async fn first_use(&self, name: &str, kind: Kind) -> Result<Arc<Known>, Error> {
+    /// Whether the broker has heard of no other number of partitions since.
+    fn is_current(&self, topic: &Topic) -> bool {
+        let now = self.shared.broker.partitions(topic.name());
+        now.is_none_or(|now| now == topic.partitions())
+    }
+
+    async fn first_use(&self, name: &str, kind: Kind) -> Result<Arc<KnownTopic>, Error> {
         let name = TopicName::new(name)?;
         // A handler of dead letters that fails would make more of them without end.
         if name.reserved().is_some() {
             return Err(Error::Reserved(name));
         }
-        if let Some(topic) = self.describe(name.as_str()).await? {
+        if let Some(topic) = self.describe_here(&name).await? {
             return Ok(self.shared.remember(topic));
         }
         let topic = match kind {
             Kind::Domain => Topic::domain(name.as_str()),
             Kind::Plain => Topic::plain(name.as_str()),
         };
-        let topic = self.declare(&topic.build()?).await?;
-        let known = self.shared.known(name.as_str());
-        Ok(known.unwrap_or_else(|| Arc::new(Known::new(topic))))
+        let (topic, strategy) = (topic.build()?, self.shared.strategy);
+        let topic = match self.declare_here(&topic, strategy, Growth::Refused).await {
+            // Another process has made it since `describe`: first use takes a topic as it is, also then.
+            Err(Error::Broker(BrokerError::Topic(mismatch))) => {
+                let topic = self.describe_here(&name).await?;
+                let topic = topic.ok_or(BrokerError::Topic(mismatch))?;
+                return Ok(self.shared.remember(topic));
+            }
+            declared => declared?,
+        };
+        let known = self.shared.known_topic(name.as_str());
+        Ok(known.unwrap_or_else(|| Arc::new(KnownTopic::new(topic))))
     }
 
     async fn existing(&self, name: &str) -> Result<Topic, Error> {
@@ -414,6 +490,6 @@ impl Bus {
         doing: &'static str,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Error> {
-        self.shared.patience.with(doing, call).await
+        self.shared.call_timeout.with(doing, call).await
     }
 }

@@ -7,9 +7,10 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::delivery::Delivery;
-use super::domain::Figures;
+use super::domain::{Stats, deadline_of};
 use super::event::{Context, Message};
 use super::handler::MessageHandler;
+use super::warnings::Warnings;
 use crate::lanes::{Disposition, Failure, Handler, Jobs, Outcome};
 use crate::topic::TopicName;
 use crate::trace;
@@ -17,12 +18,16 @@ use crate::trace;
 pub(super) struct Plain<H> {
     pub(super) topic: TopicName,
     pub(super) handler: H,
-    pub(super) figures: Arc<Figures>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) warnings: Warnings,
 }
 
 impl<H: MessageHandler> Handler<Delivery> for Plain<H> {
     async fn handle(&self, jobs: Jobs<'_, Delivery>) -> Result<(), Failure> {
         let delivery = jobs.first();
+        if let Some(reason) = delivery.record.unreadable() {
+            return Err(Failure::fatal(reason));
+        }
         let trace = trace::TraceParent::from_headers(&delivery.record.headers)
             .ok()
             .flatten();
@@ -33,7 +38,7 @@ impl<H: MessageHandler> Handler<Delivery> for Plain<H> {
                 offset: delivery.offset,
                 epoch: delivery.partition.epoch,
                 attempt: jobs.attempt(),
-                deadline: jobs.time_limit().map(|limit| Instant::now() + limit),
+                deadline: deadline_of(jobs, Instant::now()),
                 trace,
                 record: delivery.record.clone(),
             },
@@ -49,23 +54,25 @@ impl<H: MessageHandler> Handler<Delivery> for Plain<H> {
         failure: &Failure,
         _attempts: u32,
     ) -> Result<Disposition, Failure> {
-        tracing::warn!(
-            topic = %self.topic, offset = delivery.offset, reason = %failure,
-            "a plain message failed; it does not come again"
-        );
-        Ok(Disposition::DeadLettered)
+        if let Some(unsaid) = self.warnings.turn() {
+            tracing::warn!(
+                topic = %self.topic, offset = delivery.offset, reason = %failure, unsaid,
+                "a plain message failed; it does not come again"
+            );
+        }
+        Ok(Disposition::Dropped)
     }
 
     fn finished(&self, delivery: Delivery, outcome: Outcome) {
         match outcome {
             Outcome::Done => {
-                self.figures.handled.fetch_add(1, Ordering::Relaxed);
+                self.stats.handled.fetch_add(1, Ordering::Relaxed);
             }
             Outcome::Exhausted(_) => {
-                self.figures.failed.fetch_add(1, Ordering::Relaxed);
+                self.stats.failed.fetch_add(1, Ordering::Relaxed);
             }
-            // Whoever closes reports it.
-            Outcome::Abandoned => {}
+            // Abandoned: the report of the close counts it.
+            _ => {}
         }
         delivery.partition.finished();
     }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 /// Counts what is about to be seen as finished, and wakes those who wait for it afterwards.
 ///
-/// Counting comes first: whoever sees that nothing is left to do, and that the count is the same as
+/// Counting comes first: a reader that sees that nothing is left to do, and that the count is the same as
 /// before looking, has missed nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(Arc<Counted>);
@@ -29,10 +29,12 @@ impl Progress {
         self.0.wake.send_replace(());
     }
 
+    #[cfg(feature = "testing")]
     pub(super) fn count(&self) -> u64 {
         self.0.count.load(Ordering::SeqCst)
     }
 
+    #[cfg(feature = "testing")]
     pub(super) fn watch(&self) -> watch::Receiver<()> {
         self.0.wake.subscribe()
     }

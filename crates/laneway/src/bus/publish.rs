@@ -6,16 +6,16 @@ use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
 use smol_str::SmolStr;
 
+use super::call_timeout::CallTimeout;
 use super::error::Error;
 use super::event::Outgoing;
-use super::patience::Patience;
-use super::shared::Known;
+use super::shared::KnownTopic;
 use super::{Bus, Receipt};
-use crate::broker::Offsets;
-use crate::broker::embedded::now_ms;
+use crate::broker::{BrokerError, Offsets};
 use crate::envelope::Envelope;
 use crate::headers::Headers;
 use crate::record::Record;
+use crate::time::now_ms;
 use crate::topic::{Kind, partition_of};
 use crate::trace;
 
@@ -30,7 +30,7 @@ impl Bus {
         topic: &str,
         message: impl Into<Outgoing>,
     ) -> Result<Receipt, Error> {
-        let known = self.known(topic, Kind::Plain).await?;
+        let known = self.topic(topic, Kind::Plain).await?;
         let partition = known.next_partition();
         let record = outgoing(message.into());
         self.append_one(&known, partition, record).await
@@ -45,7 +45,7 @@ impl Bus {
         topic: &str,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Receipt>, Error> {
-        let known = self.known(topic, Kind::Plain).await?;
+        let known = self.topic(topic, Kind::Plain).await?;
         let records = messages
             .into_iter()
             .map(|message| (known.next_partition(), outgoing(message)));
@@ -62,7 +62,17 @@ impl Bus {
         topic: &str,
         envelope: &Envelope,
     ) -> Result<Receipt, Error> {
-        let known = self.known(topic, Kind::Domain).await?;
+        match self.append_envelope(topic, envelope).await {
+            // Nothing was published, and by now the topic is known as it is.
+            Err(Error::Broker(BrokerError::Reshaped { .. })) => {
+                self.append_envelope(topic, envelope).await
+            }
+            result => result,
+        }
+    }
+
+    async fn append_envelope(&self, topic: &str, envelope: &Envelope) -> Result<Receipt, Error> {
+        let known = self.topic(topic, Kind::Domain).await?;
         let key = envelope.aggregate_id().as_bytes();
         let partition = partition_of(key, known.topic.partitions());
         let record = self.enveloped(envelope);
@@ -79,7 +89,7 @@ impl Bus {
         topic: &str,
         envelopes: &[Envelope],
     ) -> Result<Vec<Receipt>, Error> {
-        let known = self.known(topic, Kind::Domain).await?;
+        let known = self.topic(topic, Kind::Domain).await?;
         let partitions = known.topic.partitions();
         let records = envelopes.iter().map(|envelope| {
             let key = envelope.aggregate_id().as_bytes();
@@ -90,7 +100,7 @@ impl Bus {
 
     async fn append_one(
         &self,
-        known: &Known,
+        known: &KnownTopic,
         partition: u32,
         record: Record,
     ) -> Result<Receipt, Error> {
@@ -104,12 +114,12 @@ impl Bus {
 
     /// Waits for as long as the rate limit wants. All that is published together takes its turns
     /// together, so that none of it is sent if they would come too late.
-    async fn take_turns(&self, count: usize) -> Result<(), Error> {
+    pub(super) async fn take_turns(&self, count: usize) -> Result<(), Error> {
         let Some(limiter) = &self.shared.limiter else {
             return Ok(());
         };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let Patience(limit) = self.shared.patience;
+        let CallTimeout(limit) = self.shared.call_timeout;
         if limiter.turns_within(count, limit).await {
             Ok(())
         } else {
@@ -117,9 +127,9 @@ impl Bus {
         }
     }
 
-    async fn append(
+    pub(super) async fn append(
         &self,
-        known: &Known,
+        known: &KnownTopic,
         partition: u32,
         records: Vec<Record>,
     ) -> Result<(u32, Offsets), Error> {
@@ -135,7 +145,7 @@ impl Bus {
     /// Partitions go in parallel; within one the order is kept.
     async fn append_all(
         &self,
-        known: &Known,
+        known: &KnownTopic,
         records: impl Iterator<Item = (u32, Record)>,
     ) -> Result<Vec<Receipt>, Error> {
         let count = known.topic.partitions().get() as usize;
@@ -167,8 +177,8 @@ impl Bus {
             .collect())
     }
 
-    fn enveloped(&self, envelope: &Envelope) -> Record {
-        // Inside one process nobody looks at a record but us, and we open it anyway.
+    pub(super) fn enveloped(&self, envelope: &Envelope) -> Record {
+        // Inside one process only the bus looks at a record, and we open it anyway.
         let headers = if self.shared.broker.is_shared() {
             Headers::of_envelope(envelope)
         } else {

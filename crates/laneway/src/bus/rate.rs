@@ -1,8 +1,8 @@
 //! Rate limits: so many per second, with a burst.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// So many per second, and so many at once after a pause.
@@ -54,7 +54,7 @@ impl Limiter {
         Self {
             interval,
             slack,
-            // Nobody has used the time before.
+            // The time before is unused.
             next: Mutex::new(now.checked_sub(slack).unwrap_or(now)),
         }
     }
@@ -88,7 +88,7 @@ impl Limiter {
 
     /// Takes the turns that are due, up to `most`.
     fn take_due(&self, most: usize, now: Instant) -> usize {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let earliest = now.checked_sub(self.slack).unwrap_or(now);
         *next = (*next).max(earliest);
         let mut taken = 0;
@@ -101,8 +101,8 @@ impl Limiter {
 
     /// When the turns may be taken, unless that is later than `until`.
     fn reserve(&self, count: u32, now: Instant, until: Option<Instant>) -> Option<Instant> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        // Time that nobody used counts up to the burst.
+        let mut next = self.next.lock();
+        // Unused time counts up to the burst.
         let earliest = now.checked_sub(self.slack).unwrap_or(now);
         let due = (*next).max(earliest);
         let last = due + self.interval * count.saturating_sub(1);

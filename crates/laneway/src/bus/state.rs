@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -39,6 +39,12 @@ pub(super) enum Part {
     ReadingAgain(u32),
     /// Committing one.
     Committing(u32),
+    /// Putting events of it aside.
+    PuttingAside(u32),
+    /// The task that reads a partition, which panicked.
+    Restarting(u32),
+    /// The task that commits, which panicked.
+    Committer,
 }
 
 /// Where the parts of a subscription say how they are doing.
@@ -67,23 +73,25 @@ impl Condition {
     }
 
     pub(super) fn failing(&self, part: Part, reason: String) {
-        let mut troubles = lock(&self.troubles);
+        let mut troubles = self.troubles.lock();
         troubles.insert(part, reason);
         self.show(&troubles);
     }
 
     pub(super) fn fine(&self, part: Part) {
-        let mut troubles = lock(&self.troubles);
+        let mut troubles = self.troubles.lock();
         if troubles.remove(&part).is_some() {
             self.show(&troubles);
         }
     }
 
-    /// A partition is ours no more, and its troubles are somebody else's.
+    /// A partition is ours no more, and its troubles are those of another member.
     pub(super) fn forget(&self, partition: u32) {
         self.fine(Part::Reading(partition));
         self.fine(Part::ReadingAgain(partition));
         self.fine(Part::Committing(partition));
+        self.fine(Part::PuttingAside(partition));
+        self.fine(Part::Restarting(partition));
     }
 
     fn show(&self, troubles: &BTreeMap<Part, String>) {
@@ -107,11 +115,11 @@ impl Condition {
     }
 
     pub(super) fn committed(&self) {
-        *lock(&self.last_commit) = Some(Instant::now());
+        *self.last_commit.lock() = Some(Instant::now());
     }
 
     pub(super) fn since_commit(&self) -> Option<Duration> {
-        lock(&self.last_commit).map(|at| at.elapsed())
+        self.last_commit.lock().map(|at| at.elapsed())
     }
 
     pub(super) fn state(&self) -> State {
@@ -132,10 +140,6 @@ impl Condition {
             changes
         });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

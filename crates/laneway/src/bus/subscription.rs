@@ -8,24 +8,29 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::assigned_partitions::{self, AssignedPartitions};
+use super::dead_letters::parked_keys::{Parked, ParkedKeys};
 use super::dedup::Dedup;
 use super::delivery::Delivery;
-use super::domain::{Domain, Figures};
+use super::domain::{Domain, Stats};
 use super::error::Error;
 use super::event::{Event, Message};
-use super::handle::{Inner, Open, Place, Subscription, stop_when_asked};
+use super::handle::{Inner, Open, Subscription, hint_if_idle, stop_when_asked};
 use super::handler::{
     EventBatchHandler, EventHandler, Events, InBatches, MessageHandler, OneByOne, Typed,
 };
-use super::holdings::{self, Holdings, Parked};
-use super::parked::ParkedKeys;
+use super::partition_state::PartitionState;
 use super::plain::Plain;
 use super::pump::{self, Ending, Flow};
 use super::rate::{Limiter, RateLimit};
+use super::restart::Restarts;
 use super::state::Condition;
+use super::warnings::Warnings;
 use super::{Bus, DEFAULT_GROUP};
+use crate::broker::subscriptions::SubscriptionGuard;
 use crate::broker::{Member, Start};
-use crate::lanes::{Drain, Failure, Handler, LaneBy, TopicOptions};
+use crate::lanes::{Failure, Handler, LaneBy, TopicOptions};
+use crate::planted::planted;
 use crate::retry::RetryPolicy;
 use crate::topic::{Kind, Topic};
 
@@ -43,6 +48,32 @@ pub enum Exhausted {
 }
 
 /// Asks for a subscription. See [`Bus::subscription`].
+///
+/// ```
+/// use laneway::retry::RetryPolicy;
+/// use laneway::{Bus, Exhausted, Start};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let bus = Bus::open("memory:").await?;
+/// let (first, most) = (Duration::from_millis(100), Duration::from_secs(30));
+/// let subscription = bus
+///     .subscription("orders")
+///     .group("billing") // every group sees every event
+///     .start(Start::Latest)
+///     .retry(RetryPolicy::exponential(10, first, most)?)
+///     .on_exhausted(Exhausted::ParkKey) // later events of the key wait behind the one that failed
+///     .envelope(|event| async move {
+///         println!("{}", event.event_type());
+///         Ok(())
+///     })
+///     .await?;
+/// assert_eq!(subscription.group(), "billing");
+/// bus.close(Duration::from_secs(1)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "end with envelope, envelopes, typed, message or a handler"]
 pub struct SubscriptionBuilder {
     bus: Bus,
@@ -53,6 +84,8 @@ pub struct SubscriptionBuilder {
     lanes: TopicOptions,
     rate: Option<RateLimit>,
     dedup: Option<usize>,
+    /// Settings that were made and that only domain topics have.
+    of_events: Vec<&'static str>,
 }
 
 impl SubscriptionBuilder {
@@ -67,7 +100,13 @@ impl SubscriptionBuilder {
             lanes,
             rate: None,
             dedup: None,
+            of_events: Vec::new(),
         }
+    }
+
+    fn of_events(mut self, setting: &'static str) -> Self {
+        self.of_events.push(setting);
+        self
     }
 
     /// The group that reads. Every group sees everything; its position is kept under its name: 1 to
@@ -83,16 +122,16 @@ impl SubscriptionBuilder {
         self
     }
 
-    /// How often a failed event is tried again, and after how long.
+    /// How often a failed event is tried again, and after how long. For domain topics only.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.lanes = self.lanes.retry(retry);
-        self
+        self.of_events("retry")
     }
 
-    /// What happens to an event when all attempts have failed.
+    /// What happens to an event when all attempts have failed. For domain topics only.
     pub fn on_exhausted(mut self, exhausted: Exhausted) -> Self {
         self.exhausted = exhausted;
-        self
+        self.of_events("on_exhausted")
     }
 
     /// How long an attempt may take; `None` for ever.
@@ -101,16 +140,16 @@ impl SubscriptionBuilder {
         self
     }
 
-    /// What a lane is.
+    /// What a lane is. For domain topics only: plain messages have no key.
     pub fn lane_by(mut self, lane_by: LaneBy) -> Self {
         self.lanes = self.lanes.lane_by(lane_by);
-        self
+        self.of_events("lane_by")
     }
 
-    /// How many events of one key may wait in memory.
+    /// How many events of one key may wait in memory. For domain topics only.
     pub fn lane_bound(mut self, events: usize) -> Self {
         self.lanes = self.lanes.lane_bound(events);
-        self
+        self.of_events("lane_bound")
     }
 
     /// How fast events are taken.
@@ -120,10 +159,10 @@ impl SubscriptionBuilder {
     }
 
     /// Skips events whose id was among the last `remembered` that were handled. In memory: it helps
-    /// against publishers that repeat themselves, not across a restart.
+    /// against publishers that repeat themselves, not across a restart. For domain topics only.
     pub fn dedup(mut self, remembered: usize) -> Self {
         self.dedup = Some(remembered);
-        self
+        self.of_events("dedup")
     }
 
     /// Handles domain events by a closure.
@@ -188,7 +227,8 @@ impl SubscriptionBuilder {
     /// Handles plain messages by a closure.
     ///
     /// # Errors
-    /// When the topic is not a plain topic, the group reads it already, or the broker fails.
+    /// When the topic is not a plain topic, a setting is only for domain topics, the group reads it
+    /// already, or the broker fails.
     pub async fn message<F, Fut>(self, handle: F) -> Result<Subscription, Error>
     where
         F: Fn(Message) -> Fut + Send + Sync + 'static,
@@ -206,12 +246,19 @@ impl SubscriptionBuilder {
         handler: impl MessageHandler,
     ) -> Result<Subscription, Error> {
         let topic = self.topic_of_kind(Kind::Plain).await?;
+        if let Some(setting) = self.of_events.first() {
+            return Err(Error::OnlyForEvents {
+                topic: topic.name().clone(),
+                setting,
+            });
+        }
         let joined = self.join(&topic).await?;
         let parts = Parts::default();
         let plain = Plain {
             topic: topic.name().clone(),
             handler,
-            figures: parts.figures.clone(),
+            stats: parts.stats.clone(),
+            warnings: Warnings::default(),
         };
         // It does not come again: one attempt, and nobody to hand it to.
         let lanes = self.lanes.clone().retry(RetryPolicy::none());
@@ -227,6 +274,8 @@ impl SubscriptionBuilder {
             parked: Some(Parked {
                 keys: parked_keys.clone(),
                 letters: shared.parked(topic.name()),
+                dead: shared.dead(topic.name()),
+                parks: self.exhausted == Exhausted::ParkKey,
             }),
             ..Parts::default()
         };
@@ -239,24 +288,39 @@ impl SubscriptionBuilder {
             parked_keys,
             dedup: self.dedup.map(Dedup::new),
             condition: parts.condition.clone(),
-            figures: parts.figures.clone(),
+            stats: parts.stats.clone(),
+            warnings: Warnings::default(),
         };
         let lanes = self.lanes.clone();
         self.begin(&topic, joined, lanes, parts, domain).await
     }
 
     async fn topic_of_kind(&self, kind: Kind) -> Result<Topic, Error> {
-        Ok(self.bus.known(&self.topic, kind).await?.topic.clone())
+        self.bus.shared.check_open()?;
+        Ok(self.bus.topic(&self.topic, kind).await?.topic.clone())
     }
 
-    /// From here on nobody else reads for the group.
+    /// From here on no other subscription of this process reads for the group.
     async fn join(&self, topic: &Topic) -> Result<Joined, Error> {
         check_group(&self.group)?;
         let shared = &self.bus.shared;
-        let place = shared.take_place(topic.name(), &self.group)?;
+        let guard = shared.subscribe_once(topic.name(), &self.group)?;
         let joining = shared.broker.join(topic.name(), &self.group, self.start);
-        let member = shared.patience.with("joining a group", joining).await?;
-        Ok(Joined { place, member })
+        let member = shared.call_timeout.with("joining a group", joining).await?;
+        Ok(Joined { guard, member })
+    }
+
+    /// Learns what is parked in the partitions that are ours from the beginning. Answers the numbers of those that it is
+    /// known for.
+    async fn prepare(
+        &self,
+        parts: &Parts,
+        first: &[Arc<PartitionState>],
+    ) -> Result<Vec<u32>, Error> {
+        match &parts.parked {
+            Some(parked) => parked.prepare(&self.group, first).await,
+            None => Ok(first.iter().map(|held| held.number).collect()),
+        }
     }
 
     async fn begin<H: Handler<Delivery>>(
@@ -268,34 +332,43 @@ impl SubscriptionBuilder {
         handler: H,
     ) -> Result<Subscription, Error> {
         let shared = &self.bus.shared;
+        let commits = Arc::new(Notify::new());
+        let first = assigned_partitions::first(&mut *joined.member, &commits, &shared.progress)?;
+        let mut prepared = Vec::new();
+        if !planted("B3") {
+            prepared = self.prepare(&parts, &first).await?;
+        }
+        // From here on nothing waits: a caller that gives up has begun nothing, or everything.
         let lane_topic = format!("{}@{}", topic.name(), self.group);
         let intake = shared.engine.topic_with(&lane_topic, lanes, handler)?;
+        if planted("B3") {
+            prepared = self.prepare(&parts, &first).await?;
+        }
         let flow = Arc::new(Flow {
             broker: shared.broker.clone(),
-            patience: shared.patience,
+            call_timeout: shared.call_timeout,
+            limits: shared.limits,
             topic: topic.name().clone(),
             kind: topic.kind(),
             group: self.group.as_str().into(),
             intake,
             limiter: self.rate.map(Limiter::new),
             condition: parts.condition,
-            commits: Arc::new(Notify::new()),
+            commits,
             progress: shared.progress.clone(),
-            holdings: Holdings::default(),
+            assigned: AssignedPartitions::default(),
+            restarts: Restarts::default(),
             parked: parts.parked,
             ending: watch::Sender::new(Ending::No),
         });
         let mut held = JoinSet::new();
-        if let Err(error) = holdings::take_first(&flow, &mut *joined.member, &mut held).await {
-            flow.intake.close(Drain::Running, Duration::ZERO).await;
-            return Err(error);
-        }
+        assigned_partitions::hold_first(&flow, first, &prepared, &mut held);
         let open = Open {
-            keeper: tokio::spawn(holdings::keep(flow.clone(), joined.member, held)),
+            keeper: tokio::spawn(assigned_partitions::keep(flow.clone(), joined.member, held)),
             committer: tokio::spawn(pump::commit_all(shared.clone(), flow.clone())),
-            place: joined.place,
+            guard: joined.guard,
         };
-        let inner = Arc::new(Inner::new(shared, flow, parts.figures, open));
+        let inner = Arc::new(Inner::new(shared, flow, parts.stats, open));
         shared.note_subscription(inner.clone());
         if shared.check_open().is_err() {
             // It was closed meanwhile, and may not have seen us.
@@ -303,20 +376,23 @@ impl SubscriptionBuilder {
             return Err(Error::Closed);
         }
         tokio::spawn(stop_when_asked(Arc::downgrade(&inner)));
+        if shared.broker.is_shared() {
+            tokio::spawn(hint_if_idle(Arc::downgrade(&inner)));
+        }
         Ok(Subscription { inner })
     }
 }
 
 /// A group's hold on a topic.
 struct Joined {
-    place: Place,
+    guard: SubscriptionGuard,
     member: Box<dyn Member>,
 }
 
 /// What the handler and the rest of a subscription share.
 #[derive(Default)]
 struct Parts {
-    figures: Arc<Figures>,
+    stats: Arc<Stats>,
     condition: Arc<Condition>,
     parked: Option<Parked>,
 }

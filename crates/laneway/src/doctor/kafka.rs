@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Finding, State};
 use crate::Error;
 use crate::broker::BrokerError;
-use crate::broker::kafka::{KafkaOptions, Seen, look};
+use crate::broker::kafka::{KafkaOptions, Seen, inspect};
 
 /// What a position with its metadata may take.
 const METADATA: u64 = 4096;
@@ -15,7 +15,7 @@ const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 
 pub(super) async fn examine(address: &str) -> Result<Vec<Finding>, Error> {
     let options = KafkaOptions::parse(address).map_err(BrokerError::from)?;
-    let seen = Box::pin(look(options)).await?;
+    let seen = Box::pin(inspect(options)).await?;
     Ok(vec![
         version(&seen),
         replication(&seen),
@@ -62,7 +62,7 @@ fn version(seen: &Seen) -> Finding {
 
 fn replication(seen: &Seen) -> Finding {
     const ABOUT: &str = "replication";
-    let said = seen.replication.map(u64::from);
+    let said = seen.replicas.map(u64::from);
     let Some(copies) = said.or_else(|| seen.number("default.replication.factor")) else {
         return unknown(ABOUT, "default.replication.factor");
     };
@@ -76,7 +76,7 @@ fn replication(seen: &Seen) -> Finding {
     }
     if copies < 3 {
         return Finding::new(ABOUT, State::Doubtful, what).change(
-            "three brokers and `replication=3`: one that dies takes nothing with it and stops nobody",
+            "three brokers and `replicas=3`: one that dies takes nothing with it and stops nobody",
         );
     }
     Finding::fine(ABOUT, what)
@@ -88,7 +88,7 @@ fn in_sync(seen: &Seen) -> Finding {
     let Some(least) = said.or_else(|| seen.number("min.insync.replicas")) else {
         return unknown(ABOUT, "min.insync.replicas");
     };
-    let copies = seen.replication.map(u64::from);
+    let copies = seen.replicas.map(u64::from);
     let copies = copies.or_else(|| seen.number("default.replication.factor"));
     let what = format!("a record is published when {least} copies have it");
     match copies {
@@ -202,7 +202,7 @@ mod tests {
             settings: settings
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
-            replication: Some(3),
+            replicas: Some(3),
             min_in_sync: Some(2),
             session: Duration::from_secs(10),
             topics: Vec::new(),
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(replication(&fine).state, State::Fine);
         assert_eq!(in_sync(&fine).state, State::Fine);
         let few = Seen {
-            replication: Some(1),
+            replicas: Some(1),
             min_in_sync: Some(1),
             ..seen(&[])
         };

@@ -82,16 +82,22 @@ impl Checkup {
 )]
 pub async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
     #[cfg(feature = "kafka")]
-    if address.starts_with("kafka:") {
+    if address.starts_with("kafka://") {
         return kafka::examine(address).await;
     }
     #[cfg(feature = "nats")]
-    if address.starts_with("nats:") {
+    if address.starts_with("nats://") {
         return nats::examine(address, checkup).await;
     }
     let _ = checkup;
-    Err(Error::Address {
-        url: address.to_owned(),
+    let url = address.to_owned();
+    Err(match address.split_once(':') {
+        Some(("memory" | "file", _)) => Error::NoServer { url },
+        #[cfg(not(feature = "kafka"))]
+        Some(("kafka", _)) => Error::FeatureOff { feature: "kafka" },
+        #[cfg(not(feature = "nats"))]
+        Some(("nats", _)) => Error::FeatureOff { feature: "nats" },
+        _ => Error::Address { url },
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Checkup, Finding, State, monitor};
 use crate::Error;
 use crate::broker::BrokerError;
-use crate::broker::nats::{NatsOptions, Seen, look};
+use crate::broker::nats::{NatsOptions, Seen, inspect};
 use crate::topic::{Kind, Storage};
 
 /// What is needed, and what more is of use.
@@ -21,13 +21,14 @@ const MOST_SKEW: Duration = Duration::from_secs(1);
 pub(super) async fn examine(address: &str, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
     let options = NatsOptions::parse(address).map_err(BrokerError::from)?;
     // In a box: connecting is a large future.
-    let seen = Box::pin(look(options)).await?;
+    let seen = Box::pin(inspect(options)).await?;
     let mut findings = vec![version(&seen), jetstream(&seen)];
     findings.extend(limit("memory limit", seen.memory));
     findings.extend(limit("storage limit", seen.storage));
     findings.push(synced(checkup).await);
     findings.push(replicas(&seen));
     findings.push(topics(&seen));
+    findings.extend(clashes(&seen));
     findings.push(Finding::of_round_trip(seen.round_trip));
     findings.push(clock(&seen));
     Ok(findings)
@@ -148,6 +149,23 @@ fn topics(seen: &Seen) -> Finding {
     let what = format!("domain topics in memory: {}", forgetful.join(", "));
     Finding::new(ABOUT, State::Bad, what)
         .change("a restart of the server loses them: use file storage for domain topics")
+}
+
+/// Topics that somebody else has a stream for, so that the two sides do not meet.
+fn clashes(seen: &Seen) -> Option<Finding> {
+    let clashes: Vec<_> = seen
+        .clashes
+        .iter()
+        .map(|(topic, stream)| format!("{topic} is also a subject of stream {stream}"))
+        .collect();
+    if clashes.is_empty() {
+        return None;
+    }
+    let finding = Finding::new("streams of others", State::Doubtful, clashes.join(", "));
+    Some(finding.change(
+        "what one side publishes the other does not read: delete the topic, so that it becomes their \
+         stream, or give one of the two another name",
+    ))
 }
 
 fn clock(seen: &Seen) -> Finding {

@@ -18,7 +18,7 @@ use super::builder::EnvelopeBuilder;
 use super::content_type::ContentType;
 use super::error::{Error, Field, Problem};
 use super::payload::Payload;
-use super::{Envelope, timestamp};
+use super::{Envelope, tenant, timestamp};
 
 /// Reads an envelope. `fallback` gives the aggregate id if the envelope has none.
 pub(super) fn decode(
@@ -149,7 +149,7 @@ impl<'de> Reader<'de> {
             Field::CorrelationId => {
                 fields.correlation_id = map.next_value_seed(Optional(owned))?;
             }
-            Field::TenantId => fields.tenant_id = map.next_value_seed(Optional(owned))?,
+            Field::TenantId => fields.tenant_id = map.next_value_seed(tenant::Read)?,
             Field::ContentType => {
                 match map
                     .next_value_seed(Optional(ContentType::from_text))?

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::content_type::ContentType;
 use super::error::Field;
-use super::{Envelope, timestamp};
+use super::{Envelope, tenant, timestamp};
 
 /// Room for the required field names, the version, the timestamp and their punctuation.
 const FRAME: usize = 144;
@@ -31,7 +31,13 @@ pub(super) fn encode(envelope: &Envelope) -> Vec<u8> {
     out.push(b'"');
     optional(&mut out, Field::TraceId, envelope.trace_id());
     optional(&mut out, Field::CorrelationId, envelope.correlation_id());
-    optional(&mut out, Field::TenantId, envelope.tenant_id());
+    match envelope.tenant_id() {
+        Some(id) if tenant::is_number(id) => {
+            name(&mut out, Field::TenantId);
+            out.extend_from_slice(id.as_bytes());
+        }
+        id => optional(&mut out, Field::TenantId, id),
+    }
     if *payload.content_type() != ContentType::JSON {
         text(
             &mut out,

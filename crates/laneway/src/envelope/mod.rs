@@ -11,7 +11,8 @@
 //! | `event_type` | required | text |
 //! | `event_version` | required | 1 to 2⁶³ − 1 |
 //! | `timestamp` | required | RFC 3339, any offset; written in UTC |
-//! | `trace_id`, `correlation_id`, `tenant_id` | optional | text; left out when there is none |
+//! | `trace_id`, `correlation_id` | optional | text; left out when there is none |
+//! | `tenant_id` | optional | text or a whole number, written as a number where it is one |
 //! | `content_type` | optional | left out when it is `application/json` |
 //! | `payload` | this | any JSON value, kept byte for byte |
 //! | `payload_base64` | or this | bytes that are not JSON, and then `content_type` is required |
@@ -36,6 +37,17 @@
 //!
 //! Two things that jxt-core does not read: a binary payload, since it requires the field `payload`, and
 //! numbers beyond a 64-bit float anywhere in the payload.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `builder` | building an [`Envelope`] |
+//! | `encode`, `decode` | writing and reading it as JSON |
+//! | [`cloudevents`] | the same as `CloudEvents`, both ways |
+//! | `extract` | the aggregate id of a message that may come from anywhere |
+//! | `aggregate_id`, `content_type`, `payload`, `tenant`, `text`, `timestamp` | its fields: what they may hold, and how they are written |
+//! | `error` | why an envelope is refused |
 
 mod aggregate_id;
 mod builder;
@@ -46,6 +58,7 @@ mod encode;
 mod error;
 mod extract;
 mod payload;
+mod tenant;
 mod text;
 mod timestamp;
 

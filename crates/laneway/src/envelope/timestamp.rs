@@ -14,16 +14,24 @@ static PRINTER: DateTimePrinter = DateTimePrinter::new();
 /// 0000-01-01T00:00:00Z, the earliest time that RFC 3339 can write.
 const EARLIEST_SECOND: i64 = -62_167_219_200;
 
-/// Reads a time with any offset. A leap second is read as the second before it.
+/// Reads a time with any offset. A leap second is read as the second before it, and the last hours of the
+/// year 9999 as the last time that can be held.
 pub(super) fn parse(text: &str) -> Result<Timestamp, Problem> {
     if !is_rfc3339_shaped(text.as_bytes()) {
         return Err(Problem::NotRfc3339);
     }
-    let timestamp = PARSER
-        .parse_timestamp(text)
-        .map_err(|_| Problem::NotRfc3339)?;
-    check(timestamp)?;
-    Ok(timestamp)
+    match PARSER.parse_timestamp(text) {
+        Ok(timestamp) => check(timestamp).map(|()| timestamp),
+        Err(_) if is_past_the_last(text) => Ok(Timestamp::MAX),
+        Err(_) => Err(Problem::NotRfc3339),
+    }
+}
+
+/// Whether this is one of the last hours of the year 9999, which a [`Timestamp`] cannot hold. "Never" is often
+/// written so: it is read as the last time that can be held.
+fn is_past_the_last(text: &str) -> bool {
+    let date = &text[.."YYYY-MM-DDTHH:MM:SS".len()];
+    date.starts_with("9999-12-3") && PARSER.parse_datetime(date).is_ok()
 }
 
 /// Refuses what RFC 3339 cannot write.
@@ -99,6 +107,16 @@ mod tests {
             ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
             ("0000-01-01T00:00:00Z", "0000-01-01T00:00:00Z"),
             ("2016-12-31T23:59:60Z", "2016-12-31T23:59:59Z"),
+            // What jxt-core and others write for "never".
+            (
+                "9999-12-31T23:59:59.999999999Z",
+                "9999-12-30T22:00:00.999999999Z",
+            ),
+            (
+                "9999-12-31T00:00:00-05:00",
+                "9999-12-30T22:00:00.999999999Z",
+            ),
+            ("9999-12-30T22:00:00Z", "9999-12-30T22:00:00Z"),
         ] {
             assert_eq!(written(read), expected);
         }
@@ -120,6 +138,8 @@ mod tests {
             "2026-11-15T09:30:00Z[UTC]",
             "+002026-11-15T09:30:00Z",
             "2026-02-30T09:30:00Z",
+            "9999-12-32T00:00:00Z",
+            "9999-12-31T24:00:01Z",
             "2026-11-15T25:30:00Z",
             "0000-01-01T00:00:00+01:00",
             "２026-11-15T09:30:00Z",

@@ -74,6 +74,51 @@ fn damage_is_told() {
     assert!(Position::decode(&[1, 0, 0xff, 0xff]).is_err());
 }
 
+/// What Kafka leaves for a position.
+const ROOM: usize = 3055;
+
+#[test]
+fn a_hundred_thousand_offsets_fit_with_a_hot_key_in_front() {
+    let mut tracker = Tracker::resume(Position::at(1 << 40));
+    let hot = (1 << 40)..(1 << 40) + 50_000;
+    for offset in hot.clone() {
+        assert!(tracker.most_bytes_with(offset) <= ROOM, "at {offset}");
+        assert!(tracker.deliver_after(offset, offset > hot.start));
+    }
+    // A thousand others are at work at a time, and each may leave a stretch of its own.
+    let mut at_work = std::collections::VecDeque::new();
+    for offset in hot.end..hot.start + 100_000 {
+        if at_work.len() == 1000 {
+            // Every second one, so that they lie apart for as long as can be.
+            let index = if offset % 2 == 0 { 0 } else { 999 };
+            tracker.done(at_work.remove(index).unwrap());
+        }
+        assert!(tracker.most_bytes_with(offset) <= ROOM, "at {offset}");
+        assert!(tracker.deliver_after(offset, false));
+        at_work.push_back(offset);
+    }
+    assert_eq!(tracker.span(), 100_000);
+    assert!(tracker.position().encode().len() <= ROOM);
+}
+
+#[test]
+fn what_is_done_before_the_one_that_it_follows_waits_for_it() {
+    let mut tracker = Tracker::resume(Position::at(0));
+    tracker.deliver(0);
+    for offset in 1..5 {
+        tracker.deliver_after(offset, offset > 1);
+    }
+    tracker.done(3);
+    tracker.done(2);
+    assert_eq!(tracker.position(), Position::at(0));
+    tracker.done(1);
+    assert_eq!(tracker.position().done_above(), [1..=3]);
+    assert!(tracker.done(0));
+    assert_eq!(tracker.position(), Position::at(4));
+    assert!(tracker.done(4));
+    assert_eq!(tracker.position(), Position::at(5));
+}
+
 fn positions() -> impl Strategy<Value = Position> {
     let done = prop::collection::vec(any::<bool>(), 0..60);
     (0u64..20, done).prop_map(|(low, done)| {
@@ -124,6 +169,36 @@ proptest! {
         }
     }
 
+    /// Two readers that settle by turns, and learn from each other, know in the end what one would.
+    #[test]
+    fn what_others_settle_is_learned_without_reading_it_again(
+        gaps in prop::collection::vec(1u64..4, 1..40),
+        order in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), 0usize..5), 0..60),
+    ) {
+        let offsets: Vec<_> = gaps.iter().scan(0, |at, gap| { *at += gap; Some(*at) }).collect();
+        let mut known = Position::at(0);
+        let mut readers = [0, 1].map(|_| (Tracker::resume(Position::at(0)), 0));
+        let mut done = BTreeSet::new();
+        for (index, which, ahead) in order {
+            let (tracker, read) = &mut readers[usize::from(which)];
+            tracker.learn(&known);
+            let offset = *index.get(&offsets);
+            let until = offsets.iter().position(|at| *at == offset).unwrap_or(0) + ahead;
+            for at in offsets.iter().take(until + 1).skip(*read) {
+                tracker.deliver(*at);
+            }
+            *read = (*read).max(until + 1);
+            tracker.done(offset);
+            done.insert(offset);
+            let position = tracker.position();
+            for at in &offsets {
+                prop_assert_eq!(position.is_done(*at), done.contains(at), "{}", at);
+            }
+            known = known.merge(&position);
+            prop_assert_eq!(position.merge(&known), known.clone());
+        }
+    }
+
     /// Whatever happens after a delivery, positions take no more than was said before it.
     #[test]
     fn what_fits_goes_on_fitting(
@@ -147,6 +222,73 @@ proptest! {
             let bytes = position.encode();
             prop_assert!(bytes.len() <= most, "{} > {}", bytes.len(), most);
             prop_assert_eq!(Position::decode(&bytes), Ok(position));
+        }
+    }
+
+    /// The same with keys, of which one has most of the events: the bound counts its blocks, and holds in
+    /// whatever order the events are said to be done.
+    #[test]
+    fn what_fits_goes_on_fitting_when_keys_have_many_waiting(
+        before in positions(),
+        events in prop::collection::vec((1u64..200, 0usize..12), 1..300),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 0..300),
+    ) {
+        let mut at = before.low();
+        let mut tracker = Tracker::resume(before);
+        let mut delivered: Vec<(u64, usize)> = Vec::new();
+        let (mut most, mut last) = (0, None);
+        for (gap, key) in events {
+            // Most of them are of key 0.
+            let key = key.saturating_sub(8);
+            most = tracker.most_bytes_with(at);
+            if tracker.deliver_after(at, last == Some(key)) {
+                delivered.push((at, key));
+            }
+            last = Some(key);
+            at += gap;
+        }
+        let mut told = BTreeSet::new();
+        for index in order {
+            if delivered.is_empty() {
+                break;
+            }
+            let (offset, _) = *index.get(&delivered);
+            tracker.done(offset);
+            told.insert(offset);
+            let position = tracker.position();
+            let bytes = position.encode();
+            prop_assert!(bytes.len() <= most, "{} > {}", bytes.len(), most);
+            prop_assert_eq!(Position::decode(&bytes), Ok(position.clone()));
+            for (offset, _) in &delivered {
+                let is_done = position.is_done(*offset);
+                prop_assert!(!is_done || told.contains(offset), "{} is not done", offset);
+            }
+        }
+        for (offset, _) in &delivered {
+            tracker.done(*offset);
+        }
+        prop_assert!(delivered.iter().all(|(offset, _)| tracker.position().is_done(*offset)));
+    }
+
+    /// In the order of lanes nothing waits for anything: what is said to be done, is.
+    #[test]
+    fn what_is_done_in_order_of_its_key_is_done_at_once(
+        keys in prop::collection::vec(0usize..4, 1..100),
+        order in prop::collection::vec(0usize..4, 0..200),
+    ) {
+        let mut tracker = Tracker::resume(Position::at(0));
+        let mut waiting = [const { Vec::new() }; 4];
+        let mut last = None;
+        for (offset, key) in (0u64..).zip(&keys) {
+            tracker.deliver_after(offset, last == Some(*key));
+            waiting[*key].insert(0, offset);
+            last = Some(*key);
+        }
+        for key in order {
+            if let Some(offset) = waiting[key].pop() {
+                tracker.done(offset);
+                prop_assert!(tracker.position().is_done(offset));
+            }
         }
     }
 

@@ -14,8 +14,8 @@ pub struct Tracker {
     next: u64,
     /// How many separate stretches of done ones the window holds.
     runs: usize,
-    /// How many of the window are not done.
-    unfinished: usize,
+    /// How many blocks of the window are not done. See [`most_bytes_with`](Self::most_bytes_with).
+    open_blocks: usize,
     /// What was known to be done at the start.
     known: Position,
 }
@@ -24,6 +24,10 @@ pub struct Tracker {
 struct Delivery {
     offset: u64,
     done: bool,
+    /// Whether its key is that of the delivery before it: both are in one block.
+    follows: bool,
+    /// It is done, and counts as such when the one before it in its block is.
+    is_told: bool,
 }
 
 impl Tracker {
@@ -34,7 +38,7 @@ impl Tracker {
             window: VecDeque::new(),
             next: position.low(),
             runs: 0,
-            unfinished: 0,
+            open_blocks: 0,
             known: position,
         }
     }
@@ -42,6 +46,13 @@ impl Tracker {
     /// An event was read. Answers whether it has to be handled: not if it is known to be done, nor
     /// if it was delivered before.
     pub fn deliver(&mut self, offset: u64) -> bool {
+        self.deliver_after(offset, false)
+    }
+
+    /// The same for an event of which is known whether it `follows`: whether the delivery before it
+    /// has the same key. Events of one key are done in order; one that is said to be done before the one
+    /// that it follows counts as done together with that one.
+    pub fn deliver_after(&mut self, offset: u64, follows: bool) -> bool {
         if offset < self.next {
             return false;
         }
@@ -50,11 +61,21 @@ impl Tracker {
         if done && self.window.is_empty() {
             return false;
         }
-        if done && !self.window.back().is_some_and(|last| last.done) {
+        let last_done = self.window.back().map(|last| last.done);
+        if done && last_done != Some(true) {
             self.runs += 1;
         }
-        self.unfinished += usize::from(!done);
-        self.window.push_back(Delivery { offset, done });
+        let follows = follows && !done && last_done.is_some();
+        // One that joins a block which is not done leaves it as it is.
+        if !(done || follows && last_done == Some(false)) {
+            self.open_blocks += 1;
+        }
+        self.window.push_back(Delivery {
+            offset,
+            done,
+            follows,
+            is_told: done,
+        });
         !done
     }
 
@@ -66,11 +87,59 @@ impl Tracker {
         else {
             return false;
         };
-        if self.window[index].done {
+        if self.window[index].is_told {
             return false;
         }
+        self.window[index].is_told = true;
+        let waits = self.window[index].follows && index > 0 && !self.window[index - 1].done;
+        if waits {
+            return false;
+        }
+        let mut next = index;
+        loop {
+            self.mark_done(next);
+            next += 1;
+            match self.window.get(next) {
+                Some(delivery) if delivery.follows && delivery.is_told => {}
+                Some(delivery) if delivery.follows => break,
+                _ => {
+                    self.open_blocks -= 1;
+                    break;
+                }
+            }
+        }
+        if index > 0 {
+            return false;
+        }
+        while self.window.front().is_some_and(|first| first.done) {
+            self.window.pop_front();
+        }
+        self.runs -= 1;
+        true
+    }
+
+    /// Learns what others have settled since, without reading it again: deliveries that `position` has are done, and what
+    /// it has of offsets that were not delivered yet is known.
+    pub fn learn(&mut self, position: &Position) {
+        let is_news = |delivery: &&Delivery| !delivery.done && position.is_done(delivery.offset);
+        let news: Vec<_> = self
+            .window
+            .iter()
+            .filter(is_news)
+            .map(|it| it.offset)
+            .collect();
+        for offset in news {
+            self.done(offset);
+        }
+        self.known = self.known.merge(position);
+        // An empty window has its low-water mark where the next delivery will be.
+        if self.window.is_empty() {
+            self.next = self.next.max(position.low());
+        }
+    }
+
+    fn mark_done(&mut self, index: usize) {
         self.window[index].done = true;
-        self.unfinished -= 1;
         let neighbour = |index: Option<usize>| {
             index
                 .and_then(|index| self.window.get(index))
@@ -81,14 +150,6 @@ impl Tracker {
             (false, false) => self.runs += 1,
             _ => {}
         }
-        if index > 0 {
-            return false;
-        }
-        while self.window.front().is_some_and(|first| first.done) {
-            self.window.pop_front();
-        }
-        self.runs -= 1;
-        true
     }
 
     /// What may be committed now.
@@ -136,8 +197,15 @@ impl Tracker {
     /// The most bytes that a position can take from now on, in whatever order things are done, if the
     /// event at this offset is delivered and none after it.
     ///
-    /// Every stretch of done ones above the low-water mark comes after one that is not done, so there
-    /// are never more of them; what is known and not read again yet is as it is.
+    /// Every stretch of done ones above the low-water mark comes right after one that is not done, so there
+    /// are never more of them than stretches of deliveries that are not done. Of those there are never more
+    /// than *blocks* that are not done, a block being deliveries of one key with none of another between
+    /// them: what is not done of a block is its end (`done` sees to that), so no more than one stretch
+    /// begins in it. A block is over when its last one is done, and is never open again unless another
+    /// one joins it; so the number only falls until something is delivered, which makes it one more at
+    /// most. What is known and not read again yet is as it is.
+    ///
+    /// So a key that has very many events waiting, one after the other, takes no more room than one event.
     #[must_use]
     pub fn most_bytes_with(&self, offset: u64) -> usize {
         let low = self.window.front().map_or(offset, |first| first.offset);
@@ -158,7 +226,7 @@ impl Tracker {
             .last()
             .map_or(0, |range| *range.end());
         let span = end.max(offset).saturating_sub(low);
-        Position::most_bytes(self.unfinished + 1 + known, span)
+        Position::most_bytes(self.open_blocks + 1 + known, span)
     }
 
     /// How many done ranges a position would have now.

@@ -23,7 +23,7 @@ use crate::{Context, Event, EventHandler, Failure, Message, MessageHandler};
 ///     .await?;
 /// bus.publish_envelope("orders", &Envelope::builder("order-1", "Placed").json(&1)?).await?;
 /// testing::settled(&bus).await?;
-/// let figures = orders.figures();
+/// let figures = orders.stats();
 /// assert_eq!((figures.failed, figures.handled), (2, 1));
 /// # Ok(())
 /// # }

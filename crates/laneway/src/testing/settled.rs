@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
+use crate::lanes::after;
 use crate::{Bus, Error, State};
 
 /// How long [`settled`] waits. All attempts of the default retry policy fit into it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Something was not settled in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl fmt::Display for Unsettled {
 /// let orders = bus.subscribe_envelope("orders", |_| async { Ok(()) }).await?;
 /// bus.publish_envelope("orders", &Envelope::builder("order-1", "Placed").json(&1)?).await?;
 /// testing::settled(&bus).await?;
-/// assert_eq!(orders.figures().handled, 1);
+/// assert_eq!(orders.stats().handled, 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -87,15 +88,15 @@ impl fmt::Display for Unsettled {
 /// When the time is over, or at once when a subscription has stopped with something left to do. It
 /// says what was left.
 pub async fn settled(bus: &Bus) -> Result<(), Unsettled> {
-    settled_within(bus, PATIENCE).await
+    settled_within(bus, TIMEOUT).await
 }
 
 /// As [`settled`], for as long as you say.
 ///
 /// # Errors
 /// As [`settled`].
-pub async fn settled_within(bus: &Bus, patience: Duration) -> Result<(), Unsettled> {
-    let deadline = Instant::now() + patience;
+pub async fn settled_within(bus: &Bus, timeout: Duration) -> Result<(), Unsettled> {
+    let deadline = after(timeout);
     let mut progress = bus.progress();
     loop {
         progress.mark_unchanged();
@@ -111,7 +112,7 @@ pub async fn settled_within(bus: &Bus, patience: Duration) -> Result<(), Unsettl
             || timeout_at(deadline, progress.changed()).await.is_err();
         if hopeless {
             return Err(Unsettled {
-                waited: patience,
+                waited: timeout,
                 pending,
                 broker: broker.map(|error| error.to_string()),
             });

@@ -1,9 +1,10 @@
 //! A witness: sees what is published and what runs, and gives a verdict.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::history::{Attempt, History, Outcome, Rules, Run, Verdict};
@@ -26,13 +27,13 @@ struct Seen {
     attempts: u32,
     owner: AtomicU64,
     /// By event id.
-    published: Mutex<HashMap<String, Place>>,
+    published: Mutex<HashMap<String, Sequenced>>,
     /// By aggregate: how many were published.
     counts: Mutex<HashMap<Arc<str>, u64>>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct Sequenced {
     key: Arc<str>,
     seq: u64,
 }
@@ -72,7 +73,7 @@ impl Witness {
         topic: &str,
         envelope: &Envelope,
     ) -> Result<Receipt, Error> {
-        let Place { key, seq } = self.0.expect(envelope);
+        let Sequenced { key, seq } = self.0.expect(envelope);
         let history = &self.0.history;
         history.submitted(key.clone(), seq);
         let result = bus.publish_envelope(topic, envelope).await;
@@ -115,28 +116,23 @@ impl Witness {
 }
 
 impl Seen {
-    fn expect(&self, envelope: &Envelope) -> Place {
+    fn expect(&self, envelope: &Envelope) -> Sequenced {
         let key: Arc<str> = envelope.aggregate_id().as_str().into();
         let seq = {
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = self.counts.lock();
             let count = counts.entry(key.clone()).or_default();
             *count += 1;
             *count
         };
-        let place = Place { key, seq };
+        let place = Sequenced { key, seq };
         self.published
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .insert(envelope.event_id().to_owned(), place.clone());
         place
     }
 
-    fn place(&self, event: &Event) -> Option<Place> {
-        self.published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(event.event_id())
-            .cloned()
+    fn place(&self, event: &Event) -> Option<Sequenced> {
+        self.published.lock().get(event.event_id()).cloned()
     }
 }
 
@@ -165,14 +161,14 @@ impl<H: EventHandler> EventHandler for Watched<H> {
 struct Watch<'a> {
     seen: &'a Seen,
     run: Option<Run<'a>>,
-    place: Place,
+    place: Sequenced,
     owner: u64,
     is_last: bool,
     deadline: Option<Instant>,
 }
 
 impl<'a> Watch<'a> {
-    fn begin(seen: &'a Seen, place: Place, event: &Event) -> Self {
+    fn begin(seen: &'a Seen, place: Sequenced, event: &Event) -> Self {
         let context = event.context();
         let owner = seen.owner.load(Ordering::SeqCst);
         let attempt = Attempt {
@@ -206,7 +202,7 @@ impl<'a> Watch<'a> {
     }
 
     fn is_dead(&self) {
-        let Place { key, seq } = self.place.clone();
+        let Sequenced { key, seq } = self.place.clone();
         let history = &self.seen.history;
         history.finished(key, seq, self.owner, Outcome::DeadLettered);
     }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::declaration::{Compression, Kind, Storage, Topic, TopicBuilder};
 use super::error::Error;
 use super::retention::Retention;
-use super::units;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +33,32 @@ struct RetentionConfig {
     bytes: Option<Size>,
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
+}
+
+/// The fields that a declaration may have.
+#[cfg(feature = "nats")]
+const FIELDS: [&str; 7] = [
+    "name",
+    "kind",
+    "storage",
+    "partitions",
+    "retention",
+    "compression",
+    "replicas",
+];
+#[cfg(feature = "nats")]
+const RETENTION_FIELDS: [&str; 3] = ["age", "bytes", "count"];
+
+/// Reads a declaration that a broker has stored. In a configuration file an unknown field is a mistake; here a
+/// later build has written it, and an older process must not stop at that.
+#[cfg(feature = "nats")]
+pub(crate) fn read_stored(json: &[u8]) -> Result<Topic, serde_json::Error> {
+    let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(json)?;
+    fields.retain(|name, _| FIELDS.contains(&name.as_str()));
+    if let Some(serde_json::Value::Object(retention)) = fields.get_mut("retention") {
+        retention.retain(|name, _| RETENTION_FIELDS.contains(&name.as_str()));
+    }
+    serde_json::from_value(serde_json::Value::Object(fields))
 }
 
 impl TryFrom<Config> for Topic {
@@ -102,14 +127,14 @@ struct Age(Duration);
 
 impl Serialize for Age {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&units::format_duration(self.0))
+        serializer.serialize_str(&laneway_units::format_duration(self.0))
     }
 }
 
 impl<'de> Deserialize<'de> for Age {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        units::parse_duration(&text)
+        laneway_units::parse_duration(&text)
             .map(Self)
             .map_err(serde::de::Error::custom)
     }
@@ -120,7 +145,7 @@ struct Size(u64);
 
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&units::format_size(self.0))
+        serializer.serialize_str(&laneway_units::format_size(self.0))
     }
 }
 
@@ -142,11 +167,11 @@ impl<'de> Deserialize<'de> for Size {
             fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<Size, E> {
                 u64::try_from(bytes)
                     .map(Size)
-                    .map_err(|_| E::custom(Error::NotSize(bytes.to_string())))
+                    .map_err(|_| E::custom(laneway_units::Error::Size(bytes.to_string())))
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Size, E> {
-                units::parse_size(text).map(Size).map_err(E::custom)
+                laneway_units::parse_size(text).map(Size).map_err(E::custom)
             }
         }
 
@@ -214,6 +239,26 @@ mod tests {
     }
 
     #[test]
+    fn durations_of_a_topic_are_those_of_the_table() {
+        let age = |text: &str| {
+            read(&format!(
+                r#"{{"name":"a","kind":"plain","retention":{{"age":{text:?}}}}}"#
+            ))
+        };
+        // A retention of nothing is refused for another reason.
+        for (text, millis) in laneway_units::table::DURATIONS.into_iter().skip(1) {
+            let topic = age(text).expect(text);
+            let read = topic.retention().max_age();
+            assert_eq!(read, Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in laneway_units::table::NOT_DURATIONS {
+            let refusal = laneway_units::Error::Duration(text.to_owned()).to_string();
+            let error = age(text).expect_err(text);
+            assert!(error.starts_with(&refusal), "{error}");
+        }
+    }
+
+    #[test]
     fn sizes_may_be_numbers() {
         let topic = read(r#"{"name":"a","kind":"plain","retention":{"bytes":1000}}"#);
         assert_eq!(topic.expect("valid").retention().max_bytes(), Some(1000));
@@ -244,7 +289,7 @@ mod tests {
             (r#"{"name":"a b","kind":"plain"}"#, "name has ' ' at byte 1"),
             (
                 r#"{"name":"a","kind":"plain","retention":{"age":"soon"}}"#,
-                "\"soon\" is not a duration: write it like 90s",
+                "\"soon\" is not a duration: write whole numbers",
             ),
             (
                 r#"{"name":"a","kind":"plain","retention":{"bytes":-1}}"#,

@@ -42,7 +42,7 @@ pub enum Storage {
 }
 
 /// How a broker compresses the messages of a topic. A broker that does not have the one that is
-/// declared refuses the declaration.
+/// declared refuses the declaration; one that a preset asks for is left out there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
@@ -115,8 +115,22 @@ pub struct Topic {
     pub(super) partitions: Partitions,
     pub(super) retention: Retention,
     pub(super) compression: Option<Compression>,
+    pub(super) compression_from_preset: FromPreset,
     pub(super) replicas: Option<u8>,
 }
+
+/// Whether the compression comes from a preset: a broker that does not have it does without. Topics that
+/// differ in nothing else are the same.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FromPreset(pub(super) bool);
+
+impl PartialEq for FromPreset {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for FromPreset {}
 
 impl Topic {
     /// A topic for domain events: on disk, 16 partitions, kept for 7 days unless changed.
@@ -140,8 +154,19 @@ impl Topic {
             partitions: Partitions::ONE,
             retention: Retention::FOREVER,
             compression: None,
+            compression_from_preset: FromPreset(false),
             replicas: None,
         }
+    }
+
+    /// The topic for a broker that has this compression: what a preset asks for and is not there is left
+    /// out.
+    pub(crate) fn where_there_is(&self, has: impl Fn(Compression) -> bool) -> Self {
+        let mut topic = self.clone();
+        if self.compression_from_preset.0 {
+            topic.compression = topic.compression.filter(|compression| has(*compression));
+        }
+        topic
     }
 
     /// What it is called.
@@ -197,6 +222,7 @@ pub struct TopicBuilder {
     pub(super) partitions: u32,
     pub(super) retention: Retention,
     pub(super) compression: Option<Compression>,
+    pub(super) compression_from_preset: FromPreset,
     pub(super) replicas: Option<u8>,
 }
 
@@ -222,6 +248,7 @@ impl TopicBuilder {
     /// How it is compressed, if not as the broker does by default.
     pub fn compression(mut self, compression: Compression) -> Self {
         self.compression = Some(compression);
+        self.compression_from_preset = FromPreset(false);
         self
     }
 
@@ -257,6 +284,7 @@ impl TopicBuilder {
             partitions: Partitions::new(self.partitions)?,
             retention: self.retention,
             compression: self.compression,
+            compression_from_preset: self.compression_from_preset,
             replicas: self.replicas,
         })
     }

@@ -37,10 +37,7 @@ pub enum Error {
     /// A retention limit of zero would keep nothing.
     #[error("retention.{0} is 0, which keeps nothing: raise it, or leave it out for no limit")]
     KeepsNothing(&'static str),
-    /// Text is not a duration.
-    #[error("{0:?} is not a duration: write it like 90s, 36h or 7d, without fractions")]
-    NotDuration(String),
-    /// Text is not a size.
-    #[error("{0:?} is not a size: write it like 512KiB, 10GiB or 1000000, without fractions")]
-    NotSize(String),
+    /// Text is not a duration or a size.
+    #[error(transparent)]
+    Unit(#[from] laneway_units::Error),
 }

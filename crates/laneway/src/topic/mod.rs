@@ -12,6 +12,18 @@
 //! assert_eq!(decision, Decision::Create);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `declaration`, `presets` | what a topic is declared to be, and starting points for that |
+//! | `name` | what a topic may be called |
+//! | `partitions` | how many it has, and which one a key belongs to |
+//! | `retention` | how long it keeps its messages |
+//! | `reconcile` | what to do when a declaration meets the topic that the broker has |
+//! | `config` | a declaration in configuration files and in the stores of brokers |
+//! | `error` | why a name or a declaration is refused |
 
 mod config;
 mod declaration;
@@ -21,8 +33,9 @@ mod partitions;
 mod presets;
 mod reconcile;
 mod retention;
-mod units;
 
+#[cfg(feature = "nats")]
+pub(crate) use self::config::read_stored;
 pub use declaration::{Compression, Kind, Storage, Topic, TopicBuilder};
 pub use error::Error;
 pub use name::{Reserved, TopicName};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::declaration::{Compression, Kind, TopicBuilder};
+use super::declaration::{Compression, FromPreset, Kind, TopicBuilder};
 use super::retention::Retention;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -20,19 +20,26 @@ impl TopicBuilder {
             partitions: DEFAULT_PARTITIONS,
             retention: default_retention(kind),
             compression: None,
+            compression_from_preset: FromPreset(false),
             replicas: None,
         }
     }
 
-    /// For many consumers and much traffic: 64 partitions, LZ4.
+    /// For many consumers and much traffic: 64 partitions, and LZ4 where the broker has it.
     pub fn high_throughput(self) -> Self {
-        self.partitions(64).compression(Compression::Lz4)
+        self.partitions(64).prefer(Compression::Lz4)
     }
 
-    /// For events that are the record of what happened: kept forever, Zstandard.
+    /// For events that are the record of what happened: kept forever, and Zstandard where the broker
+    /// has it.
     pub fn audit_trail(self) -> Self {
-        self.retention(Retention::FOREVER)
-            .compression(Compression::Zstd)
+        self.retention(Retention::FOREVER).prefer(Compression::Zstd)
+    }
+
+    fn prefer(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
+        self.compression_from_preset = FromPreset(true);
+        self
     }
 
     /// For messages that nobody wants after a few minutes: kept for 10 minutes, up to 64 MiB.

@@ -31,7 +31,7 @@ pub enum Strategy {
 /// handled after newer ones. It takes someone who knows that this does no harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Growth {
-    /// No.
+    /// It keeps its number of partitions: more are a difference that is refused.
     #[default]
     Refused,
     /// Yes, and events of a key may overtake each other once.
@@ -103,7 +103,9 @@ pub enum Difference {
 #[non_exhaustive]
 pub enum ReconcileError {
     /// It must exist and does not.
-    #[error("topic {0} does not exist: create it, or use the strategy create_only")]
+    #[error(
+        "topic {0} does not exist, and the strategy validate_only creates none: create it, or use create_only"
+    )]
     Missing(TopicName),
     /// It exists, and is something else.
     #[error("topic {name} is not what is declared: {}", listed(differences))]

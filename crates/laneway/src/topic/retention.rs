@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::error::Error;
-use super::units::{format_duration, format_size};
+use laneway_units::{format_duration, format_size};
 
 /// How long a topic keeps its messages: until the first limit that is reached. Without limits, forever.
 ///

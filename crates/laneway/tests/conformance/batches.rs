@@ -42,7 +42,7 @@ pub(crate) async fn a_batch_has_events_of_one_aggregate_in_order<F: Fixture>(at:
         .await
         .expect("subscribed");
     settled(&bus).await;
-    assert_eq!(orders.figures().handled, 300);
+    assert_eq!(orders.stats().handled, 300);
     let batches = batches.lock().expect("no panic");
     assert!(
         batches
@@ -97,7 +97,7 @@ pub(crate) async fn what_a_failed_batch_has_done_is_not_done_again<F: Fixture>(a
     assert_eq!(from[2].1, [4]);
     let after: Vec<_> = from[3..].iter().flat_map(|(_, n)| n.clone()).collect();
     assert_eq!(after, [5, 6, 7, 8, 9]);
-    let figures = orders.figures();
+    let figures = orders.stats();
     assert_eq!((figures.handled, figures.failed), (9, 3));
     assert_eq!(figures.dead_lettered, 1);
 }

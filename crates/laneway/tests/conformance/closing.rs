@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use laneway::topic::Topic;
 use laneway::{Bus, Error, Subscription};
+use waiting::wait_for;
 
 use super::Fixture;
-use super::support::{Gate, Log, SOON, declare, event, eventually, publish, settled};
+use super::support::{Gate, Log, SOON, declare, event, left, publish, settled};
 
 /// Notes when it begins and when it ends; in between it waits.
 async fn waiting(bus: &Bus, begun: &Log, done: &Log, gate: &Gate) -> Subscription {
@@ -31,23 +32,23 @@ pub(crate) async fn closing_finishes_what_runs_and_reports_the_rest<F: Fixture>(
     waiting(&bus, &begun, &done, &gate).await;
     publish(&bus, "orders", "a", 0..5).await;
     publish(&bus, "orders", "b", 0..5).await;
-    eventually("both run, and the others wait behind them", async || {
-        begun.len() == 2 && bus.lanes().stats().topics[0].depth.messages == 10
-    })
-    .await;
+    wait_for!(
+        { begun.len() == 2 && bus.lanes().stats().topics[0].depth.messages == 10 },
+        "both run, and the others wait behind them"
+    );
     let closing = tokio::spawn({
         let bus = bus.clone();
         async move { bus.close(SOON).await }
     });
     // It waits for the handlers that run, and starts no others.
-    eventually("it is closing", async || bus.topics().await.is_err()).await;
+    wait_for!(bus.topics().await.is_err(), "it is closing");
     assert!(!closing.is_finished());
     gate.open();
     let report = closing.await.expect("no panic").expect("closed");
     assert_eq!(done.len(), begun.len(), "what began was finished");
-    let left: usize = report.left.iter().map(|left| left.abandoned).sum();
-    assert_eq!(left + done.len(), 10);
-    assert_eq!(report.is_clean(), left == 0);
+    let abandoned: usize = report.left.iter().map(|left| left.abandoned).sum();
+    assert_eq!(abandoned + done.len(), 10);
+    assert_eq!(report.is_clean(), abandoned == 0);
     for key in ["a", "b"] {
         assert!(
             done.of(key)
@@ -63,14 +64,16 @@ pub(crate) async fn a_handler_over_the_deadline_is_cancelled<F: Fixture>(at: &F)
     let (begun, done, gate) = (Log::default(), Log::default(), Gate::closed());
     let orders = waiting(&bus, &begun, &done, &gate).await;
     publish(&bus, "orders", "a", 0..3).await;
-    eventually("it runs, and the others wait behind it", async || {
-        begun.len() == 1 && bus.lanes().stats().topics[0].depth.messages == 3
-    })
-    .await;
+    wait_for!(
+        { begun.len() == 1 && bus.lanes().stats().topics[0].depth.messages == 3 },
+        "it runs, and the others wait behind it"
+    );
     let report = orders.close(Duration::from_millis(20)).await;
-    assert_eq!(report.left[0].abandoned, 3);
-    assert_eq!(report.left[0].keys, ["a"]);
-    assert_eq!(orders.figures().failed, 0, "it is nobody's fault");
+    // Where the machine is too busy to drop its future, the one that runs is told apart.
+    let left = &report.left[0];
+    assert_eq!(left.abandoned + left.stuck, 3, "{report:?}");
+    assert_eq!(left.keys, ["a"]);
+    assert_eq!(orders.stats().failed, 0, "it is nobody's fault");
     // It was not done, and comes again.
     gate.open();
     waiting(&bus, &begun, &done, &gate).await;
@@ -141,7 +144,9 @@ pub(crate) async fn nothing_that_was_settled_runs_again<F: Fixture>(at: &F) {
     // Whatever finishes in whatever order: the lowest one does not.
     for _ in 0..3 {
         let orders = subscribe().await;
-        eventually("the others are done", async || log.len() == 100).await;
+        wait_for!(log.len() == 100, "the others are done");
+        // Closing gives the broker a second to take what was settled, and it may need longer.
+        left(&bus, "default", 1).await;
         orders.close(Duration::from_millis(20)).await;
         assert_eq!(log.len(), 100);
     }
@@ -156,15 +161,15 @@ pub(crate) async fn closing_goes_on_when_its_caller_gives_up<F: Fixture>(at: &F)
     let (begun, done, gate) = (Log::default(), Log::default(), Gate::closed());
     let orders = waiting(&bus, &begun, &done, &gate).await;
     publish(&bus, "orders", "a", [0]).await;
-    eventually("it runs", async || begun.len() == 1).await;
+    wait_for!(begun.len() == 1, "it runs");
     let impatient = Duration::from_millis(5);
     let given_up = tokio::time::timeout(impatient, orders.close(SOON)).await;
     assert!(given_up.is_err());
     gate.open();
-    eventually("it is closed all the same", async || {
-        orders.state() == laneway::State::Closed
-    })
-    .await;
+    wait_for!(
+        { orders.state() == laneway::State::Closed },
+        "it is closed all the same"
+    );
     assert_eq!(done.of("a"), [0]);
     let backlog = bus.backlog("orders", "default").await.expect("there");
     assert!(backlog.iter().all(|lag| lag.records == 0), "and committed");
@@ -202,10 +207,10 @@ pub(crate) async fn a_closed_bus_says_so<F: Fixture>(at: &F) {
     closed(bus.parked("orders").await.err());
     closed(dead.list(1).await.err());
     closed(dead.replay_all().await.err());
-    closed(dead.drop(&[0]).await.err());
+    closed(dead.discard(&[0]).await.err());
     closed(parked.list(1).await.err());
     closed(parked.keys().await.err());
     closed(parked.release("default", "a").await.err());
-    closed(parked.drop(&[0]).await.err());
+    closed(parked.discard(&[0]).await.err());
     assert!(!bus.health().await.is_well());
 }

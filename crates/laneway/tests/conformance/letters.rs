@@ -77,7 +77,7 @@ pub(crate) async fn an_exhausted_event_becomes_a_dead_letter_and_its_key_goes_on
     settled(&bus).await;
 
     assert_eq!(log.of("started"), [0, 1, 1, 1, 2], "in order");
-    let figures = orders.figures();
+    let figures = orders.stats();
     assert_eq!((figures.handled, figures.failed), (2, 3));
     assert_eq!(figures.dead_lettered, 1);
     let letters = bus.dead_letters("orders").await.expect("there");
@@ -115,7 +115,7 @@ pub(crate) async fn a_fatal_failure_is_not_tried_again<F: Fixture>(at: &F) {
         .expect("subscribed");
     publish(&bus, "orders", "a", [0]).await;
     settled(&bus).await;
-    assert_eq!(orders.figures().failed, 1);
+    assert_eq!(orders.stats().failed, 1);
     let letters = bus.dead_letters("orders").await.expect("there");
     assert_eq!(letters.list(10).await.expect("a list")[0].attempts, 1);
 }
@@ -194,7 +194,7 @@ pub(crate) async fn a_replayed_event_that_fails_again_is_a_letter_again<F: Fixtu
         assert_eq!(after.record.payload, before.record.payload);
         assert_eq!(after.record.headers, before.record.headers);
     }
-    assert_eq!(failing.subscription.figures().dead_lettered, 4);
+    assert_eq!(failing.subscription.stats().dead_lettered, 4);
 }
 
 pub(crate) async fn dropped_letters_are_gone<F: Fixture>(at: &F) {
@@ -205,7 +205,7 @@ pub(crate) async fn dropped_letters_are_gone<F: Fixture>(at: &F) {
     settled(&bus).await;
     let dead = bus.dead_letters("orders").await.expect("there");
     let letters = dead.list(10).await.expect("a list");
-    dead.drop(&[letters[1].id, letters[1].id, 999])
+    dead.discard(&[letters[1].id, letters[1].id, 999])
         .await
         .expect("dropped");
     assert_eq!(dead.list(10).await.expect("a list").len(), 2);
@@ -259,7 +259,7 @@ pub(crate) async fn a_record_that_is_no_event_is_a_dead_letter_at_once<F: Fixtur
         assert_eq!((letter.attempts, &letter.key), (1, &record.key));
         assert!(letter.reason.contains(field), "{field}: {}", letter.reason);
     }
-    assert_eq!(failing.subscription.figures().dead_lettered, 4);
+    assert_eq!(failing.subscription.stats().dead_lettered, 4);
 }
 
 pub(crate) async fn an_aggregate_id_is_found_where_it_is<F: Fixture>(at: &F) {
@@ -326,7 +326,7 @@ pub(crate) async fn a_payload_of_another_type_is_a_dead_letter_at_once<F: Fixtur
     }
     settled(&bus).await;
     assert_eq!(log.of("a"), [1, 3]);
-    assert_eq!(orders.figures().failed, 1, "trying again is of no use");
+    assert_eq!(orders.stats().failed, 1, "trying again is of no use");
     let dead = bus.dead_letters("orders").await.expect("there");
     let letters = dead.list(10).await.expect("a list");
     assert_eq!(letters.len(), 1);

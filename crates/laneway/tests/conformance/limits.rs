@@ -120,7 +120,7 @@ pub(crate) async fn an_event_id_is_handled_once<F: Fixture>(at: &F) {
     }
     settled(&bus).await;
     assert_eq!(log.of("a"), [0, 1, 2, 0, 3]);
-    assert_eq!(orders.figures().deduplicated, 4);
+    assert_eq!(orders.stats().deduplicated, 4);
     orders.close(SOON).await;
 }
 
@@ -147,7 +147,7 @@ pub(crate) async fn an_event_id_is_handled_once_in_a_batch<F: Fixture>(at: &F) {
         .expect("subscribed");
     settled(&bus).await;
     assert_eq!(log.of("a"), [1, 2]);
-    let figures = orders.figures();
+    let figures = orders.stats();
     assert_eq!((figures.handled, figures.deduplicated), (2, 3));
 }
 

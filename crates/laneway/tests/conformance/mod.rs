@@ -13,10 +13,12 @@ pub(crate) mod batches;
 pub(crate) mod closing;
 pub(crate) mod context;
 pub(crate) mod delivery;
+pub(crate) mod foreign;
 #[allow(dead_code, reason = "a server leaves these out")]
 pub(crate) mod forgetting;
 pub(crate) mod groups;
 pub(crate) mod health;
+pub(crate) mod hot;
 pub(crate) mod kinds;
 pub(crate) mod letters;
 pub(crate) mod limits;
@@ -53,6 +55,11 @@ pub(crate) trait Fixture: Send + Sync + Sized + 'static {
         usual
     }
 
+    /// The largest body that it has to take. Behaviours at the exact limit of a server are in tests of that server.
+    fn largest(&self) -> usize {
+        900_000
+    }
+
     /// Opens a bus with nothing special about it.
     fn bus(&self) -> impl Future<Output = Bus> + Send {
         async {
@@ -64,7 +71,7 @@ pub(crate) trait Fixture: Send + Sync + Sized + 'static {
 
 /// Runs a behaviour with a deadline.
 pub(crate) async fn hold<F: Fixture, Fut: Future<Output = ()>>(behaviour: impl FnOnce(F) -> Fut) {
-    let deadline = Duration::from_mins(1);
+    let deadline = Duration::from_mins(5);
     tokio::time::timeout(deadline, behaviour(F::new()))
         .await
         .expect("the behaviour comes to its end");
@@ -102,6 +109,10 @@ macro_rules! conformance {
                 a_batch_of_events_is_published_in_order
                 a_record_larger_than_all_room_is_handled
             }
+            hot {
+                keys_delay_only_themselves_whatever_their_handlers_take
+                fifty_thousand_events_in_front_delay_only_their_key_which_catches_up
+            }
             groups {
                 a_second_subscription_is_refused
                 a_place_is_given_up_once
@@ -121,6 +132,10 @@ macro_rules! conformance {
                 an_aggregate_id_is_found_where_it_is
                 a_payload_of_another_type_is_a_dead_letter_at_once
             }
+            foreign {
+                whatever_others_write_is_handled_or_put_aside_with_a_reason
+                records_as_large_as_they_may_be_are_handled_or_put_aside
+            }
             parked {
                 later_events_of_a_parked_key_follow_it
                 a_released_key_goes_on_in_order
@@ -131,6 +146,7 @@ macro_rules! conformance {
                 a_key_stays_parked_for_the_next_subscription
                 a_parked_event_can_be_dropped
                 an_event_named_by_its_record_key_is_released
+                a_key_is_parked_by_its_aggregate_id_whatever_the_record_key_is
             }
             stopping {
                 a_subscription_stops_with_nothing_settled_and_tells_why
@@ -146,6 +162,7 @@ macro_rules! conformance {
                 create_or_update_changes_what_may_be_changed
                 validate_only_touches_nothing
                 skip_takes_topics_as_they_are
+                presets_work_on_every_broker
                 names_are_checked
                 topics_are_listed_described_and_deleted
                 a_deleted_topic_leaves_nothing_behind
@@ -174,6 +191,7 @@ macro_rules! conformance {
             plain {
                 every_message_is_handled_once
                 a_failed_message_is_counted_and_does_not_come_again
+                settings_of_events_are_refused_for_messages
                 messages_run_in_parallel
                 messages_go_to_the_partitions_in_turn
                 closing_loses_and_repeats_nothing
@@ -234,6 +252,7 @@ macro_rules! conformance_of_forgetting {
         crate::conformance::behaviours! { $fixture:
             forgetting {
                 messages_in_memory_are_gone
+                a_parked_key_loses_nothing_when_its_topic_in_memory_begins_anew
             }
         }
     };

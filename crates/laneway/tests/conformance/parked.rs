@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use laneway::record::Record;
-use laneway::{Bus, Exhausted, Subscription, testing};
+use laneway::{Bus, Error, Exhausted, Subscription, testing};
 
 use super::Fixture;
-use super::support::{Log, SOON, attempts, declare, fail_if, number, publish, settled};
+use super::support::{Log, SOON, attempts, declare, event, fail_if, number, publish, settled};
 
 /// A handler that fails for aggregate `bad`, as told.
 #[derive(Clone, Default)]
@@ -85,7 +85,7 @@ pub(crate) async fn later_events_of_a_parked_key_follow_it<F: Fixture>(at: &F) {
     assert_eq!(letters[0].reason, "the account is frozen");
     assert_eq!((letters[0].attempts, letters[1].attempts), (3, 0));
     assert!(letters[1].reason.contains("earlier event of its key"));
-    let figures = transfers.figures();
+    let figures = transfers.stats();
     assert_eq!((figures.parked, figures.dead_lettered), (9, 0));
 }
 
@@ -107,7 +107,8 @@ pub(crate) async fn a_released_key_goes_on_in_order<F: Fixture>(at: &F) {
     let parked = bus.parked("transfers").await.expect("there");
     assert_eq!(parked.keys().await.expect("a list"), []);
     // It is a key like any other again.
-    release(&bus, "ledger").await;
+    let released = parked.release("ledger", "bad").await;
+    assert!(matches!(released, Err(Error::NotParked { .. })));
     publish(&bus, "transfers", "bad", [10]).await;
     settled(&bus).await;
     assert_eq!(ledger.log.of("bad"), (0..=10).collect::<Vec<_>>());
@@ -236,7 +237,7 @@ pub(crate) async fn a_parked_event_can_be_dropped<F: Fixture>(at: &F) {
     settled(&bus).await;
     let parked = bus.parked("transfers").await.expect("there");
     let letters = parked.list(10).await.expect("a list");
-    parked.drop(&[letters[0].id]).await.expect("dropped");
+    parked.discard(&[letters[0].id]).await.expect("dropped");
     release(&bus, "ledger").await;
     publish(&bus, "transfers", "bad", [3]).await;
     settled(&bus).await;
@@ -270,4 +271,42 @@ pub(crate) async fn an_event_named_by_its_record_key_is_released<F: Fixture>(at:
     release(&bus, "ledger").await;
     settled(&bus).await;
     assert_eq!(ledger.log.of("bad"), [0, 1]);
+}
+
+pub(crate) async fn a_key_is_parked_by_its_aggregate_id_whatever_the_record_key_is<F: Fixture>(
+    at: &F,
+) {
+    for record_key in [None, Some("tenant-1")] {
+        let bus = at.bus().await;
+        declare(&bus, "transfers", at.partitions(1)).await;
+        let ledger = Ledger::failing(0..3);
+        let first = ledger.subscribe(&bus, "ledger").await;
+        let foreign = async |number| {
+            let record = Record {
+                key: record_key.map(Into::into),
+                payload: event("bad", number).encode(),
+                ..Record::default()
+            };
+            let published = testing::publish_foreign(&bus, "transfers", record).await;
+            published.expect("published");
+            settled(&bus).await;
+        };
+        foreign(0).await;
+        foreign(1).await;
+        let parked = bus.parked("transfers").await.expect("there");
+        let keys = parked.keys().await.expect("a list");
+        assert_eq!(keys, [("ledger".into(), "bad".into())], "{record_key:?}");
+        first.close(SOON).await;
+
+        ledger.now_fails([]);
+        let second = ledger.subscribe(&bus, "ledger").await;
+        foreign(2).await;
+        assert_eq!(ledger.log.of("bad"), [] as [u64; 0], "none overtakes");
+        release(&bus, "ledger").await;
+        settled(&bus).await;
+        assert_eq!(ledger.log.of("bad"), [0, 1, 2], "{record_key:?}");
+        assert_eq!(parked_numbers(&bus).await, [] as [u64; 0]);
+        second.close(SOON).await;
+        bus.close(SOON).await.expect("closed");
+    }
 }

@@ -1,11 +1,10 @@
 //! Subscriptions that stop at the first event that fails for good.
 
 use laneway::{Bus, Exhausted, State, Subscription, testing};
+use waiting::wait_for;
 
 use super::Fixture;
-use super::support::{
-    Log, SOON, attempts, declare, event, eventually, fail_if, number, publish, settled,
-};
+use super::support::{Log, SOON, attempts, declare, event, fail_if, number, publish, settled};
 
 async fn stopping(bus: &Bus, log: &Log, fails: bool) -> Subscription {
     let seen = log.clone();
@@ -52,11 +51,13 @@ pub(crate) async fn a_subscription_stops_with_nothing_settled_and_tells_why<F: F
     let place = format!("offset {} ", failing.offset);
     assert!(reason.contains(&place), "{reason}");
     assert_eq!(orders.state(), State::Stopped(reason.clone()));
-    eventually("the group is let go", async || {
-        let lags = bus.backlog("orders", "careful").await.expect("there");
-        lags.iter().map(|lag| lag.records).sum::<u64>() == 3
-    })
-    .await;
+    wait_for!(
+        {
+            let lags = bus.backlog("orders", "careful").await.expect("there");
+            lags.iter().map(|lag| lag.records).sum::<u64>() == 3
+        },
+        "the group is let go"
+    );
     assert_eq!(log.of("a"), [0, 1, 2]);
     let health = bus.health().await;
     assert!(!health.is_well());
@@ -65,7 +66,7 @@ pub(crate) async fn a_subscription_stops_with_nothing_settled_and_tells_why<F: F
     let error = testing::settled(&bus).await.expect_err("three are left");
     assert!(error.to_string().contains("this cannot be"), "{error}");
     publish(&bus, "orders", "b", 0..6).await;
-    eventually("the others go on", async || other.len() == 12).await;
+    wait_for!(other.len() == 12, "the others go on");
     assert_eq!(
         bus.dead_letters("orders")
             .await
@@ -98,7 +99,7 @@ pub(crate) async fn a_stopped_subscription_can_be_followed_by_another<F: Fixture
         });
         again.await.is_ok()
     };
-    eventually("it has let go", second).await;
+    wait_for!(second().await, "it has let go");
     settled(&bus).await;
     assert_eq!(log.of("a"), [0, 1, 2, 3, 4, 5]);
     assert!(bus.health().await.is_well(), "there is a successor");

@@ -7,7 +7,7 @@ use laneway::retry::RetryPolicy;
 use laneway::testing::Witness;
 use laneway::topic::Topic;
 use laneway::{Bus, Envelope, Event, Failure, Message, testing};
-use tokio::time::{Instant, sleep};
+use waiting::wait_for;
 
 /// For closing where nothing is expected to take long.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -69,18 +69,20 @@ pub(crate) fn attempts(attempts: u32) -> RetryPolicy {
 }
 
 pub(crate) async fn settled(bus: &Bus) {
-    testing::settled_within(bus, Duration::from_secs(30))
+    testing::settled_within(bus, Duration::from_mins(2))
         .await
         .expect("everything is settled");
 }
 
-/// Waits until something is so.
-pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "waited too long until {what}");
-        sleep(Duration::from_millis(2)).await;
-    }
+/// Waits until a group has so many records of `orders` left, by what it has committed.
+pub(crate) async fn left(bus: &Bus, group: &str, records: u64) {
+    wait_for!(
+        {
+            let lags = bus.backlog("orders", group).await.expect("an answer");
+            lags.iter().map(|lag| lag.records).sum::<u64>() == records
+        },
+        "group {group} has {records} left"
+    );
 }
 
 /// What handlers have seen, in the order in which they did.

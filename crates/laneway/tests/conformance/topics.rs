@@ -105,6 +105,24 @@ pub(crate) async fn skip_takes_topics_as_they_are<F: Fixture>(at: &F) {
     assert!(matches!(refused, Err(Error::WrongKind { .. })));
 }
 
+pub(crate) async fn presets_work_on_every_broker<F: Fixture>(at: &F) {
+    let bus = at.bus().await;
+    let presets = [
+        Topic::domain("busy").high_throughput(),
+        Topic::domain("audit").audit_trail(),
+        Topic::domain("short").short_lived(),
+        Topic::domain("small").development(),
+    ];
+    for preset in presets {
+        // As many as the smallest broker has.
+        let topic = preset.partitions(at.partitions(4)).build().expect("valid");
+        let declared = bus.declare(&topic).await.expect("declared");
+        assert_eq!(declared.retention(), topic.retention());
+        let again = bus.declare(&topic).await.expect("the same again");
+        assert_eq!(again, declared);
+    }
+}
+
 pub(crate) async fn names_are_checked<F: Fixture>(at: &F) {
     let bus = at.bus().await;
     let too_long = "x".repeat(256);

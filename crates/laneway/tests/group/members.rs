@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use laneway::testing::{Faults, Witness};
 use laneway::{Bus, Subscription};
 use tokio::time::sleep;
+use waiting::wait_for;
 
 use super::{SOON, Starts, declare, event, open, publish, settled};
 
@@ -14,7 +15,7 @@ pub(crate) const KEYS: u64 = 40;
 
 /// How often others come and go, at least, and how long that may take on a slow machine.
 const TURNS: u64 = 3;
-const LONGEST: Duration = Duration::from_mins(2);
+const LONGEST: Duration = Duration::from_mins(4);
 
 /// How many starts so many rounds are.
 pub(crate) fn all_of(rounds: u64) -> usize {
@@ -46,7 +47,7 @@ pub(crate) async fn until_shared(
     mut round: u64,
     members: &[&str],
 ) -> u64 {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_mins(2);
     let least = PARTITIONS as usize / members.len();
     loop {
         publish_round(bus, round).await;
@@ -94,12 +95,13 @@ pub(crate) async fn share_evenly_as_they_come_and_go(address: &str) {
     three.close(SOON).await.expect("closed");
 }
 
-/// One stays, and others stay for so long, again and again, while so many events of each key are published,
-/// and more until the others came and went some times. Answers how many events were handled twice.
+/// One stays, and others stay until each of them has handled so many events, again and again, while so many events of
+/// each key are published, and more until the others came and went some times. Answers how many events were handled
+/// twice.
 pub(crate) async fn keep_the_order_while_they_come_and_go(
     address: &str,
     count: u64,
-    length: Duration,
+    stay_for: u64,
 ) -> u64 {
     let stay = open(address).await;
     declare(&stay, "orders", PARTITIONS).await;
@@ -109,7 +111,7 @@ pub(crate) async fn keep_the_order_while_they_come_and_go(
         bus.subscription("orders")
             .envelope_handler(witness.watching(dawdling.around(async |_| Ok(()))))
             .await
-            .expect("subscribed");
+            .expect("subscribed")
     };
     subscribe(&stay).await;
     let turns = AtomicU64::new(0);
@@ -133,11 +135,18 @@ pub(crate) async fn keep_the_order_while_they_come_and_go(
     let coming_and_going = async {
         while !published.load(Ordering::SeqCst) {
             let (two, three) = (open(address).await, open(address).await);
-            subscribe(&two).await;
-            subscribe(&three).await;
-            sleep(length).await;
+            let (second, third) = (subscribe(&two).await, subscribe(&three).await);
+            // When everything is published they leave without.
+            let has_handled = async |member: &Subscription, events| {
+                wait_for!(
+                    { member.stats().handled >= events || published.load(Ordering::SeqCst) },
+                    "a member has its share"
+                );
+            };
+            has_handled(&second, stay_for).await;
+            has_handled(&third, stay_for).await;
             two.close(SOON).await.expect("closed");
-            sleep(Duration::from_millis(50)).await;
+            has_handled(&third, third.stats().handled + 1).await;
             three.close(SOON).await.expect("closed");
             turns.fetch_add(1, Ordering::SeqCst);
         }

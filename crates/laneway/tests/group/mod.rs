@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod letters;
+pub(crate) mod logs;
 pub(crate) mod members;
+pub(crate) mod ports;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,6 +13,7 @@ use std::time::Duration;
 use laneway::topic::Topic;
 use laneway::{Bus, Envelope, Event};
 use tokio::time::{Instant, sleep};
+use waiting::wait_for;
 
 /// For closing where nothing is expected to take long.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -33,9 +37,9 @@ pub(crate) fn event(key: &str, number: u64) -> Envelope {
     event.expect("a valid envelope")
 }
 
-/// Publishes an event, again and again until the server has it.
+/// Publishes an event, again and again until the server has it: each call has a deadline of its own.
 pub(crate) async fn publish(bus: &Bus, topic: &str, event: &Envelope) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_mins(2);
     while let Err(error) = bus.publish_envelope(topic, event).await {
         assert!(Instant::now() < deadline, "{error}");
         sleep(Duration::from_millis(50)).await;
@@ -44,20 +48,13 @@ pub(crate) async fn publish(bus: &Bus, topic: &str, event: &Envelope) {
 
 /// Waits until a group has settled everything, whoever of its members does it.
 pub(crate) async fn settled(bus: &Bus, topic: &str) {
-    eventually("everything is settled", async || {
-        let lags = bus.backlog(topic, "default").await;
-        lags.is_ok_and(|lags| lags.iter().all(|lag| lag.records == 0))
-    })
-    .await;
-}
-
-/// Waits until something is so.
-pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "waited too long until {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
+    wait_for!(
+        {
+            let lags = bus.backlog(topic, "default").await;
+            lags.is_ok_and(|lags| lags.iter().all(|lag| lag.records == 0))
+        },
+        "everything is settled"
+    );
 }
 
 /// A start of a handler.

@@ -61,7 +61,7 @@ pub(crate) async fn both_ways(program: &Path, server: &str, address: &str) {
     bus.subscribe_envelope(&topic, move |event| {
         let noted = noted.clone();
         async move {
-            assert_eq!(event.envelope().tenant_id(), Some("shop"));
+            assert_eq!(event.envelope().tenant_id(), Some("42"));
             let payload: serde_json::Value = event.json()?;
             let number = payload["number"].as_u64().expect("a number");
             let key = event.aggregate_id().to_string();
@@ -71,8 +71,8 @@ pub(crate) async fn both_ways(program: &Path, server: &str, address: &str) {
     })
     .await
     .expect("subscribed");
-    let settled = tokio::time::timeout(Duration::from_secs(30), testing::settled(&bus));
-    settled.await.expect("in time").expect("settled");
+    let settled = testing::settled_within(&bus, Duration::from_mins(2)).await;
+    settled.expect("settled");
     let expected: Vec<u64> = (0..EVENTS as u64).collect();
     for aggregate in 0..AGGREGATES {
         let key = format!("order-{aggregate}");
@@ -83,6 +83,7 @@ pub(crate) async fn both_ways(program: &Path, server: &str, address: &str) {
     for number in 0..3 {
         let envelope = Envelope::builder("ours", "OrderChanged")
             .event_version(number + 1)
+            .tenant_id("42")
             .json(&serde_json::json!({ "number": number }))
             .expect("valid");
         bus.publish_envelope(&topic, &envelope)
@@ -98,9 +99,9 @@ pub(crate) async fn both_ways(program: &Path, server: &str, address: &str) {
     assert_eq!(
         ours,
         [
-            r#"ours 1 {"number":0}"#,
-            r#"ours 2 {"number":1}"#,
-            r#"ours 3 {"number":2}"#
+            r#"ours 1 42 {"number":0}"#,
+            r#"ours 2 42 {"number":1}"#,
+            r#"ours 3 42 {"number":2}"#
         ]
     );
 }

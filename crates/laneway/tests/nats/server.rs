@@ -1,11 +1,12 @@
 //! A nats-server of a test's own: it can be killed, restarted and set up at will.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use super::ports;
 
 /// Stopped and removed when it is dropped.
 pub(crate) struct NatsServer {
@@ -19,9 +20,7 @@ impl NatsServer {
     /// Starts a server. `settings` are added to its configuration, which may name files in
     /// [`path`](Self::path).
     pub(crate) fn start(program: &str, settings: impl FnOnce(&Self) -> String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
+        let [port] = ports::free();
         let mut server = Self {
             program: program.into(),
             port,
@@ -58,6 +57,17 @@ impl NatsServer {
         }
     }
 
+    /// Sends it a signal: `STOP` freezes it, `CONT` lets it go on.
+    pub(crate) fn signal(&self, signal: &str) {
+        let process = self.process.as_ref().expect("it runs");
+        let status = Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(process.id().to_string())
+            .status()
+            .expect("there is a program that sends signals");
+        assert!(status.success(), "{signal} was not sent");
+    }
+
     /// Starts it again where it was, and waits until it listens.
     pub(crate) fn resume(&mut self) {
         let log = std::fs::File::create(self.path("log")).expect("a log");
@@ -69,7 +79,7 @@ impl NatsServer {
             .spawn()
             .expect("the server starts");
         self.process = Some(process);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
             if log.contains("Server is ready") {

@@ -1,6 +1,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -65,6 +66,27 @@ impl Java {
             program,
             home: Some(home),
         })
+    }
+
+    /// Writes a program that runs a class with this class path, for tests that start servers of their own.
+    pub(crate) fn launcher(
+        &self,
+        file: &Path,
+        class_path: impl AsRef<OsStr>,
+        settings: &str,
+    ) -> anyhow::Result<PathBuf> {
+        let command = self.command(class_path);
+        let quoted = |text: &OsStr| format!("'{}'", text.to_string_lossy().replace('\'', "'\\''"));
+        let words: Vec<String> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .map(quoted)
+            .collect();
+        files::write(
+            file,
+            format!("#!/bin/sh\nexec {} {settings} \"$@\"\n", words.join(" ")),
+        )?;
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
+        Ok(file.to_owned())
     }
 
     /// A JVM that leaves nothing in the system's temporary folder.

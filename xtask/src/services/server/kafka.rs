@@ -1,9 +1,6 @@
 //! Apache Kafka in `KRaft` mode; every node is broker and controller.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, anyhow};
@@ -82,29 +79,13 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
         .iter()
         .map(|node| format!("127.0.0.1:{}", node.port))
         .collect();
+    let settings = "-Xms128m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1";
+    let launcher = java.launcher(&jars.join("kafka"), &class_path, settings)?;
     Ok(Built {
         address: addresses.join(","),
         version: Some(VERSION.to_owned()),
-        program: Some(launcher(&java, &jars)?),
+        program: Some(launcher),
     })
-}
-
-/// A program that runs a class of Kafka, for those who start brokers of their own.
-fn launcher(java: &Java, jars: &Path) -> anyhow::Result<PathBuf> {
-    let command = java.command(jars.join("*"));
-    let quoted = |text: &OsStr| format!("'{}'", text.to_string_lossy().replace('\'', "'\\''"));
-    let words: Vec<String> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(quoted)
-        .collect();
-    let file = jars.join("kafka");
-    let settings = "-Xms128m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1";
-    files::write(
-        &file,
-        format!("#!/bin/sh\nexec {} {settings} \"$@\"\n", words.join(" ")),
-    )?;
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
-    Ok(file)
 }
 
 struct Node {

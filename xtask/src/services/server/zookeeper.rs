@@ -7,6 +7,7 @@ use anyhow::Context;
 use super::Built;
 use crate::services::files;
 use crate::services::install::{apt::Unpacked, java::Java};
+use crate::services::place;
 use crate::services::ports;
 use crate::services::site::Site;
 
@@ -49,10 +50,14 @@ pub(super) fn build(site: &Site<'_>) -> anyhow::Result<Built> {
             .arg(&file);
         site.start(&name, &mut server)?;
     }
+    let settings = "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1";
+    let bin = place::tools().join("bin");
+    files::make_folder(&bin)?;
+    let program = java.launcher(&bin.join("zookeeper"), &class_path, settings)?;
     Ok(Built {
         address: format!("127.0.0.1:{port}"),
         version: None,
-        program: None,
+        program: Some(program),
     })
 }
 

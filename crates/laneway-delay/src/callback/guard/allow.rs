@@ -31,7 +31,7 @@ impl Allow {
         Self::default()
     }
 
-    /// This machine itself: what somebody needs who tries things out.
+    /// This machine itself, for trying things out.
     #[must_use]
     pub fn loopback() -> Self {
         Self {

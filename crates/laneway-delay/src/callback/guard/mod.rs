@@ -1,4 +1,7 @@
-//! The address guard: who may be called.
+//! The address guard against SSRF (server-side request forgery): which addresses may be called.
+//!
+//! A callback URL comes from a client, and the request is made from inside the operator's network. Without a guard a
+//! client could reach what only this network reaches: a metadata service, a database, an admin page on loopback.
 //!
 //! A URL is parsed once, and what was parsed is what is sent, so there are no two parsers to
 //! disagree. A literal address, however it is written (`2130706433`, `0x7f.1`, `0177.0.0.1`, full-width digits,
@@ -12,12 +15,23 @@
 //!
 //! What the guard cannot see: a NAT64 prefix of the operator's own, and a public address that a
 //! router sends to a private place. Those belong in the firewall.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `network`, `special` | ranges of addresses; those that are not ordinary public ones |
+//! | `allow` | what an operator allows beyond public addresses |
+//! | `resolve` | names become addresses here and nowhere else |
+//! | `lookups` | one DNS lookup of a name at a time, and its result for a short while |
 
 mod allow;
+mod lookups;
 mod network;
 mod resolve;
 mod special;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -50,11 +64,9 @@ impl Destination {
         &self.url
     }
 
-    /// Host and port: what shares slots and a circuit.
-    pub(super) fn host_and_port(&self) -> String {
-        let host = self.url.host_str().unwrap_or_default();
-        let port = self.url.port_or_known_default().unwrap_or_default();
-        format!("{host}:{port}")
+    /// Host and port: what shares slots, a circuit, kept connections and secrets.
+    pub(super) fn host_and_port(&self) -> Cow<'_, str> {
+        crate::host::host_and_port(self.url.as_str())
     }
 
     pub(super) fn into_url(self) -> Url {

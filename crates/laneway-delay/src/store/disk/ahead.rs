@@ -1,6 +1,6 @@
 //! What changes need, read before it is their turn.
 //!
-//! There is one writer, and looking a message up takes longer than changing it. So whoever asks for a change
+//! There is one writer, and looking a message up takes longer than changing it. So a request for a change
 //! looks up its message first, many at the same time, and the writer takes what they found: unless the
 //! message was changed since, which [`Recent`] knows. Then it looks by itself.
 
@@ -13,11 +13,8 @@ use super::Shared;
 use super::batch::row_of;
 use super::codec::{self, Location};
 use super::tables::{Table, Tables};
-use crate::store::Change;
+use crate::store::{Change, change};
 use crate::{Error, Message, MessageId};
-
-/// How many changed messages are remembered, at least. What was read before all of them is read again.
-const REMEMBERED: usize = 65_536;
 
 /// A message as it was when so many batches were written.
 pub(super) struct Ahead {
@@ -27,20 +24,32 @@ pub(super) struct Ahead {
 }
 
 impl Shared {
-    /// Looks messages up. `None` where there is none, or it cannot be read: the writer tells why.
+    /// Looks messages up, until they come to so many bytes; at least one. `None` where there is none, or it cannot
+    /// be read: the writer tells why.
     pub(super) fn look_ahead(&self, changes: &[Change]) -> Vec<Option<Ahead>> {
         // IMPORTANT: before anything is read. What is written later counts as a change since.
         let batches = self.batches.load(Ordering::Acquire);
         let found = self.with_tables(|tables| {
-            let look = |change: &Change| {
-                let found = self.find(tables, &change.id).ok().flatten();
+            let look = |wanted: &Change| {
+                let found = self.find(tables, &wanted.id).ok().flatten();
                 found.map(|(location, message)| Ahead {
                     batches,
                     location,
                     message,
                 })
             };
-            Ok(changes.iter().map(look).collect())
+            let (mut found, mut bytes) = (Vec::with_capacity(changes.len()), 0);
+            for wanted in changes {
+                let ahead = look(wanted);
+                bytes += ahead
+                    .as_ref()
+                    .map_or(0, |ahead| change::held_bytes(&ahead.message));
+                found.push(ahead);
+                if bytes >= self.sizes.ahead_bytes {
+                    break;
+                }
+            }
+            Ok(found)
         });
         found.unwrap_or_else(|_| changes.iter().map(|_| None).collect())
     }
@@ -54,12 +63,17 @@ impl Shared {
         // The message may have moved between the two.
         let row = tables.get(table, &key, self.identity)?;
         let message = row.and_then(|row| codec::decode(&row).ok());
-        Ok(message.map(|message| (location, message)))
+        Ok(message.map(|message| match table {
+            Table::Due => (location, self.doubted(location.due_key, message)),
+            _ => (location, message),
+        }))
     }
 }
 
 /// Which messages were changed lately, and by which batch.
 pub(super) struct Recent {
+    /// How many of them it remembers, at least.
+    remembered: usize,
     /// The batch that is being made.
     batch: u64,
     /// Everything that was changed after this batch is known.
@@ -71,13 +85,22 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(remembered: usize) -> Self {
         Self {
+            remembered,
             batch: 0,
             known_after: 0,
             begun: 0,
             latest: HashMap::new(),
             earlier: HashMap::new(),
+        }
+    }
+
+    /// Nothing is known of what was changed up to this batch.
+    pub(super) fn after(batches: u64, remembered: usize) -> Self {
+        Self {
+            known_after: batches,
+            ..Self::new(remembered)
         }
     }
 
@@ -88,7 +111,7 @@ impl Recent {
 
     /// This batch changes a message.
     pub(super) fn note(&mut self, id: &MessageId) {
-        if self.latest.len() >= REMEMBERED {
+        if self.latest.len() >= self.remembered {
             self.earlier = std::mem::take(&mut self.latest);
             // Some of what the batch changed that `earlier` begins with went with the one before.
             self.known_after = self.begun;
@@ -117,13 +140,15 @@ fn number(id: &MessageId) -> u64 {
 mod tests {
     use super::*;
 
+    const REMEMBERED: usize = 65_536;
+
     fn id(number: usize) -> MessageId {
         MessageId::new(number.to_string()).unwrap()
     }
 
     #[test]
     fn what_was_read_before_a_change_does_not_count() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(100);
         recent.begin(4);
         assert!(recent.is_unchanged(&id(1), 4));
         recent.note(&id(1));
@@ -137,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_all_that_is_remembered_does_not_count() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(REMEMBERED);
         let (mut batch, mut noted) = (0, 0);
         while recent.known_after == 0 {
             recent.begin(batch);

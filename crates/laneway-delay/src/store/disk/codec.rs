@@ -1,33 +1,33 @@
 //! Messages as bytes.
 //!
 //! ```text
-//! route:u32le print:u64le version due attempts failures state accepted id topic content_type target retry
+//! zero:u32le print:u64le version due attempts failures state accepted id topic content_type target retry
 //! metadata history payload                    numbers are varints, texts are behind their length
 //! ```
 //!
-//! What a scan needs comes first.
+//! What a scan needs is before what can be long.
 
 use bytes::Bytes;
 use laneway_disk::varint::{Broken, Reader, put, put_bytes};
 
-use crate::store::{Place, Route};
+use crate::store::{DueKey, Route};
 use crate::{
-    BusTarget, Callback, DeathCause, Event, Happening, Message, MessageId, Method, Record,
+    BusTarget, Callback, DeathCause, Event, HistoryEvent, Message, MessageId, Method, Record,
     Schedule, State, StateName, Target, Timestamp, Version,
 };
 
 /// A message, and what was submitted as a number.
-pub(super) fn encode(message: &Message, print: u64) -> Vec<u8> {
+pub(super) fn encode(message: &Message, fingerprint: u64) -> Vec<u8> {
     let mut into = Vec::with_capacity(192 + message.payload.len());
-    put_message(&mut into, message, print);
+    put_message(&mut into, message, fingerprint);
     into
 }
 
 /// The same behind a checksum, in one piece.
-pub(super) fn sealed(key: &[u8], message: &Message, print: u64, identity: u64) -> Vec<u8> {
+pub(super) fn sealed(key: &[u8], message: &Message, fingerprint: u64, identity: u64) -> Vec<u8> {
     let mut into = Vec::with_capacity(192 + message.payload.len());
     laneway_disk::seal(&mut into, key, identity, |into| {
-        put_message(into, message, print);
+        put_message(into, message, fingerprint);
     });
     into
 }
@@ -38,15 +38,16 @@ pub(super) fn marked(key: Vec<u8>, identity: u64) -> (Vec<u8>, Vec<u8>) {
     (key, row)
 }
 
-fn put_message(into: &mut Vec<u8>, message: &Message, print: u64) {
-    into.extend_from_slice(&Route::of(&message.target).as_u32().to_le_bytes());
-    into.extend_from_slice(&print.to_le_bytes());
+fn put_message(into: &mut Vec<u8>, message: &Message, fingerprint: u64) {
+    // Its route stood here. Routes have other numbers in each process now.
+    into.extend_from_slice(&[0; 4]);
+    into.extend_from_slice(&fingerprint.to_le_bytes());
     let record = &message.record;
     put(into, record.version().as_u64());
     put(into, record.due().as_millis());
     put(into, u64::from(record.attempts()));
     put(into, u64::from(record.failures()));
-    put_state(into, record.state());
+    put_state(into, record.state(), record.is_in_doubt());
     put(into, message.accepted.as_millis());
     put_bytes(into, message.id.as_str().as_bytes());
     put_bytes(into, message.topic.as_bytes());
@@ -85,20 +86,26 @@ fn put_option(into: &mut Vec<u8>, text: Option<&str>) {
     }
 }
 
-fn put_state(into: &mut Vec<u8>, state: State) {
+fn put_state(into: &mut Vec<u8>, state: State, in_doubt: bool) {
     let (tag, at) = match state {
+        State::Scheduled { at } if in_doubt => (b'u', at),
         State::Scheduled { at } => (b's', at),
         State::Firing { since } => (b'f', since),
         State::Delivered { at } => (b'd', at),
+        State::Withdrawn { at } if in_doubt => (b'W', at),
         State::Withdrawn { at } => (b'w', at),
-        State::Dead {
-            at,
-            cause: DeathCause::Exhausted,
-        } => (b'x', at),
-        State::Dead {
-            at,
-            cause: DeathCause::Rejected,
-        } => (b'r', at),
+        State::Dead { at, cause } => {
+            let tag = match cause {
+                DeathCause::Exhausted => b'x',
+                DeathCause::Rejected => b'r',
+            };
+            let tag = if in_doubt {
+                tag.to_ascii_uppercase()
+            } else {
+                tag
+            };
+            (tag, at)
+        }
     };
     into.push(tag);
     put(into, at.as_millis());
@@ -131,57 +138,117 @@ fn put_target(into: &mut Vec<u8>, target: &Target) {
 fn put_event(into: &mut Vec<u8>, event: &Event) {
     put(into, event.at.as_millis());
     match &event.what {
-        Happening::Extended { due } => {
+        HistoryEvent::Extended { due } => {
             into.push(b'e');
             put(into, due.as_millis());
         }
-        Happening::Failed { attempt, reason } => {
+        HistoryEvent::Failed { attempt, reason } => {
             into.push(b'f');
             put(into, u64::from(*attempt));
             put_bytes(into, reason.as_bytes());
         }
-        Happening::Postponed { reason } => {
+        HistoryEvent::Postponed { reason } => {
             into.push(b'p');
             put_bytes(into, reason.as_bytes());
         }
-        Happening::Delivered { attempt } => {
+        HistoryEvent::Delivered { attempt } => {
             into.push(b'd');
             put(into, u64::from(*attempt));
         }
-        Happening::Died => into.push(b'x'),
-        Happening::Withdrawn => into.push(b'w'),
-        Happening::Replayed { of } => {
+        HistoryEvent::Died => into.push(b'x'),
+        HistoryEvent::Withdrawn => into.push(b'w'),
+        HistoryEvent::Stopped => into.push(b's'),
+        HistoryEvent::Replayed { of } => {
             into.push(b'r');
             put_bytes(into, of.as_str().as_bytes());
         }
     }
 }
 
-/// Where a message goes, and its version: all that a scan needs.
-pub(super) fn decode_head(bytes: &[u8]) -> Result<(Route, Version), Broken> {
+/// All that a scan needs of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) route: Route,
+    pub(super) version: Version,
+    pub(super) payload_bytes: u32,
+}
+
+/// Reads what a scan needs of a message, and nothing into memory.
+pub(super) fn decode_head(bytes: &[u8]) -> Result<Head, Broken> {
     let mut reader = Reader::new(bytes);
-    let route = Route::from_u32(u32::from_le_bytes(reader.array()?));
-    let _print: [u8; 8] = reader.array()?;
-    let version = Version::from_u64(reader.number()?);
-    Ok((route, version))
+    let from = &mut reader;
+    from.take(12)?;
+    let version = Version::from_u64(from.number()?);
+    // Due, attempts, failures, state, accepted.
+    for _ in 0..3 {
+        from.number()?;
+    }
+    state(from)?;
+    from.number()?;
+    // Id, topic, content type.
+    from.bytes()?;
+    from.bytes()?;
+    if tag(from)? != 0 {
+        from.bytes()?;
+    }
+    let broken = broken(from);
+    let kind = tag(from)?;
+    let name = std::str::from_utf8(from.bytes()?).map_err(|_| broken)?;
+    let mut held = 0;
+    let route = match kind {
+        b'c' => {
+            // Method, headers, time limit.
+            from.bytes()?;
+            held += skip_pairs(from)?;
+            from.number()?;
+            Route::to_host(name)
+        }
+        b'b' => {
+            // Aggregate id, event type.
+            from.bytes()?;
+            from.bytes()?;
+            Route::to_topic(name)
+        }
+        _ => return Err(broken),
+    };
+    retry(from)?;
+    held += skip_pairs(from)?;
+    for _ in 0..from.number()? {
+        event(from)?;
+    }
+    held += from.bytes()?.len();
+    Ok(Head {
+        route,
+        version,
+        payload_bytes: u32::try_from(held).unwrap_or(u32::MAX),
+    })
+}
+
+/// Answers how long the texts are.
+fn skip_pairs(from: &mut Reader<'_>) -> Result<usize, Broken> {
+    let mut bytes = 0;
+    for _ in 0..from.number()? {
+        bytes += from.bytes()?.len() + from.bytes()?.len();
+    }
+    Ok(bytes)
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Message, Broken> {
-    decode_with_print(bytes).map(|(message, _)| message)
+    decode_with_fingerprint(bytes).map(|(message, _)| message)
 }
 
 /// A message, and what was submitted as a number.
-pub(super) fn decode_with_print(bytes: &[u8]) -> Result<(Message, u64), Broken> {
+pub(super) fn decode_with_fingerprint(bytes: &[u8]) -> Result<(Message, u64), Broken> {
     let mut reader = Reader::new(bytes);
     let from = &mut reader;
     from.take(4)?;
-    let print = u64::from_le_bytes(from.array()?);
+    let fingerprint = u64::from_le_bytes(from.array()?);
     let version = Version::from_u64(from.number()?);
     let due = moment(from)?;
     let (attempts, failures) = (from.number_as()?, from.number_as()?);
-    let state = state(from)?;
+    let (state, in_doubt) = state(from)?;
     let message = Message {
-        record: Record::restore(version, due, attempts, failures, state),
+        record: Record::restore(version, due, attempts, failures, state).in_doubt(in_doubt),
         accepted: moment(from)?,
         id: id(from)?,
         topic: text(from)?,
@@ -195,7 +262,7 @@ pub(super) fn decode_with_print(bytes: &[u8]) -> Result<(Message, u64), Broken> 
         payload: Bytes::copy_from_slice(from.bytes()?),
     };
     reader.finish()?;
-    Ok((message, print))
+    Ok((message, fingerprint))
 }
 
 fn broken(reader: &Reader<'_>) -> Broken {
@@ -245,24 +312,26 @@ fn list<T>(
     Ok(all)
 }
 
-fn state(from: &mut Reader<'_>) -> Result<State, Broken> {
+/// The state, and whether it is in doubt.
+fn state(from: &mut Reader<'_>) -> Result<(State, bool), Broken> {
     let broken = broken(from);
     let (tag, at) = (tag(from)?, moment(from)?);
-    Ok(match tag {
-        b's' => State::Scheduled { at },
+    let state = match tag {
+        b's' | b'u' => State::Scheduled { at },
         b'f' => State::Firing { since: at },
         b'd' => State::Delivered { at },
-        b'w' => State::Withdrawn { at },
-        b'x' => State::Dead {
+        b'w' | b'W' => State::Withdrawn { at },
+        b'x' | b'X' => State::Dead {
             at,
             cause: DeathCause::Exhausted,
         },
-        b'r' => State::Dead {
+        b'r' | b'R' => State::Dead {
             at,
             cause: DeathCause::Rejected,
         },
         _ => return Err(broken),
-    })
+    };
+    Ok((state, tag == b'u' || tag.is_ascii_uppercase()))
 }
 
 fn target(from: &mut Reader<'_>) -> Result<Target, Broken> {
@@ -314,20 +383,21 @@ fn event(from: &mut Reader<'_>) -> Result<Event, Broken> {
     let at = moment(from)?;
     let broken = broken(from);
     let what = match tag(from)? {
-        b'e' => Happening::Extended { due: moment(from)? },
-        b'f' => Happening::Failed {
+        b'e' => HistoryEvent::Extended { due: moment(from)? },
+        b'f' => HistoryEvent::Failed {
             attempt: from.number_as()?,
             reason: text(from)?,
         },
-        b'p' => Happening::Postponed {
+        b'p' => HistoryEvent::Postponed {
             reason: text(from)?,
         },
-        b'd' => Happening::Delivered {
+        b'd' => HistoryEvent::Delivered {
             attempt: from.number_as()?,
         },
-        b'x' => Happening::Died,
-        b'w' => Happening::Withdrawn,
-        b'r' => Happening::Replayed { of: id(from)? },
+        b'x' => HistoryEvent::Died,
+        b'w' => HistoryEvent::Withdrawn,
+        b's' => HistoryEvent::Stopped,
+        b'r' => HistoryEvent::Replayed { of: id(from)? },
         _ => return Err(broken),
     };
     Ok(Event { at, what })
@@ -337,9 +407,9 @@ fn event(from: &mut Reader<'_>) -> Result<Event, Broken> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) state: StateName,
-    pub(super) place: Place,
+    pub(super) due_key: DueKey,
     /// What was submitted, as a number.
-    pub(super) print: u64,
+    pub(super) fingerprint: u64,
 }
 
 impl Location {
@@ -358,17 +428,17 @@ impl Location {
 
     fn put(&self, into: &mut Vec<u8>) {
         into.push(super::keys::tag(self.state));
-        into.extend_from_slice(&super::keys::place(self.place));
-        into.extend_from_slice(&self.print.to_le_bytes());
+        into.extend_from_slice(&super::keys::due_key(self.due_key));
+        into.extend_from_slice(&self.fingerprint.to_le_bytes());
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (tag, rest) = bytes.split_first()?;
-        let (place, print) = rest.split_first_chunk::<16>()?;
+        let (due_key, fingerprint) = rest.split_first_chunk::<16>()?;
         Some(Self {
             state: super::keys::state(*tag)?,
-            place: super::keys::read_place(place)?,
-            print: u64::from_le_bytes(print.try_into().ok()?),
+            due_key: super::keys::read_due_key(due_key)?,
+            fingerprint: u64::from_le_bytes(fingerprint.try_into().ok()?),
         })
     }
 }
@@ -378,7 +448,7 @@ impl Location {
 pub(super) struct KeyUse {
     pub(super) id: MessageId,
     pub(super) due: Timestamp,
-    pub(super) print: u64,
+    pub(super) fingerprint: u64,
 }
 
 impl KeyUse {
@@ -386,7 +456,7 @@ impl KeyUse {
         let mut into = Vec::new();
         put_bytes(&mut into, self.id.as_str().as_bytes());
         put(&mut into, self.due.as_millis());
-        into.extend_from_slice(&self.print.to_le_bytes());
+        into.extend_from_slice(&self.fingerprint.to_le_bytes());
         into
     }
 
@@ -395,7 +465,7 @@ impl KeyUse {
         let used = Self {
             id: id(&mut reader)?,
             due: moment(&mut reader)?,
-            print: u64::from_le_bytes(reader.array()?),
+            fingerprint: u64::from_le_bytes(reader.array()?),
         };
         reader.finish()?;
         Ok(used)

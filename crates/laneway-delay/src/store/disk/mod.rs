@@ -9,18 +9,18 @@
 //! | `ended` | state, when it ended, number | a message that has ended; of delivered and withdrawn ones without payload |
 //! | `topics` | topic, state, and where it stands in `line` or `ended` | nothing: messages by topic |
 //! | `keys` | idempotency key, and by age | what it was used for |
-//! | `meta` | | the last commit, the floor of the line, counts |
+//! | `meta` | | the last commit, the floor of the due index, how far claims have come, counts |
 //!
-//! The line is read from its floor on, which is kept with it: what fired is never walked over again, not
+//! The due index (the table `line`) is read from its floor on, which is kept with it: what fired is never walked over again, not
 //! even after a restart.
 //!
 //! # Who decides
 //!
 //! One writer makes all changes, many at a time: one batch, one sync, all answers. Claims do not wait for
-//! it. They are in memory only ([`Claims`](claims)): whoever claims first notes so and then looks at the
-//! row; whoever changes a message notes so, unless it is claimed, and removes the row before it lets go.
+//! it. They are in memory only ([`Claims`](claims)): `claim` first notes the message and then looks at the
+//! row; a change notes the message, unless it is claimed, and removes the row before it removes the note.
 //! So of a claim and a withdraw that meet, one finds the other. A crash forgets claims, and what was
-//! firing fires again.
+//! firing fires again; what may have been firing counts as in [doubt].
 //!
 //! # Layout
 //!
@@ -29,84 +29,134 @@
 //! | `tables` | the tables, and opening them |
 //! | `keys`, `codec` | rows as bytes |
 //! | `claims` | who is firing, and who is being changed |
-//! | `request`, `writer` | group commit |
+//! | `doubt` | which messages a process may have sent that did not end in order |
+//! | `request`, `writer` | what is committed together; group commit itself is in `laneway_disk` |
 //! | `ahead` | what changes need, read before it is their turn |
 //! | `batch` | what changes make of the tables |
 //! | `read` | looking something up |
+//! | `leaving` | messages that leave for a cluster, and the note that they do |
+//! | `walk`, `damage` | going past what cannot be read, and telling of it |
+//! | `mend` | going on after the engine gave up on what it could not read |
 
 mod ahead;
 mod batch;
 mod claims;
 mod codec;
+mod damage;
+mod doubt;
+#[cfg(test)]
+mod fixture_tests;
 mod keys;
+mod leaving;
+mod mend;
+#[cfg(test)]
+mod mend_tests;
+#[cfg(test)]
+mod outcome_tests;
 mod read;
 mod request;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod writer;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use laneway_disk::{Directory, Disk, RealDisk};
-use tokio::sync::{mpsc, oneshot};
+use laneway_disk::{
+    CommitLimits, Commits, Committer, Directory, Disk, Format, RealDisk, StoreError,
+};
+use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
+use tokio::sync::oneshot;
 
 use self::claims::Claims;
-use self::request::{Entry, Request};
-use self::tables::Tables;
+use self::damage::Damage;
+use self::doubt::Doubt;
+pub use self::leaving::{Leaving, LeavingKey, MoveNote, MoveStage};
+use self::request::{Entry, QueuedRequest, Request, Settle};
+pub use self::tables::Sizes;
+use self::tables::{Tables, open_tables};
 use self::writer::Writer;
-use super::{Change, Claim, Draft, Line, Outcome, Place, Settlement, Store, Waiting};
-use crate::{Accepted, BoxFuture, Counts, Error, Message, MessageId, Page, Query, Timestamp};
+use super::{Change, Claim, Draft, DueIndex, DueKey, Outcome, Scheduled, Settlement, Store};
+use crate::{
+    Accepted, BoxFuture, Counts, Error, Health, Message, MessageId, Page, Query, Timestamp,
+    TopicCounts,
+};
 
 /// What is in the directory, and in which version.
-const FORMAT: &str = "laneway-delay-store 2";
+///
+/// Version 1 was never released, and no step leads from it.
+const FORMAT: Format = Format {
+    name: "laneway-delay-store",
+    version: 2,
+    steps: &[],
+};
 
-/// How many requests wait for the writer.
-const QUEUE: usize = 1024;
+/// How long what no caller waits for may stay unsynced: a power cut repeats it. Much at once would hold up
+/// others who sync on the same disk.
+const SYNC_EVERY: Duration = Duration::from_millis(100);
 
-/// How long anybody waits for a disk that hangs. The engine itself waits for longer, and says so.
+/// How often the last commit is noted where damage to the engine's files does not reach it.
+const NOTE_EVERY: Duration = Duration::from_secs(10);
+
+/// How long a write or sync may take before the store counts as unwell.
+const SLOW_AFTER: Duration = Duration::from_secs(5);
+
+/// The counts of how many topics are copied at a time.
+const COUNTS_AT_A_TIME: usize = 1000;
+
+/// How long a caller waits for a disk that hangs. The engine itself waits for longer, and says so.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Messages in a directory, for one process. Dropped without being closed, it closes itself soon after.
 pub struct DiskStore {
     shared: Arc<Shared>,
-    requests: mpsc::Sender<Request>,
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        self.shared.commits.close_soon();
+    }
 }
 
 /// What the store and its writer share.
 struct Shared {
-    path: PathBuf,
+    commits: Arc<Commits<Tables, QueuedRequest>>,
     identity: u64,
-    disk: Box<dyn Disk>,
-    /// `None` once the store is closed.
-    tables: RwLock<Option<Tables>>,
+    sizes: Sizes,
     claims: Claims,
-    line: OnceLock<Arc<dyn Line>>,
+    due_index: OnceLock<Arc<dyn DueIndex>>,
     next_serial: AtomicU64,
     /// How many batches were written since it was opened.
     batches: AtomicU64,
     contents: Mutex<Contents>,
-    /// How many wait for the disk for longer than anybody should.
+    damage: Damage,
+    /// How many wait for the disk for longer than the limit.
     overdue: AtomicUsize,
+    /// What earlier processes may have sent.
+    doubt: Doubt,
+    /// Before which moment messages may be claimed, in milliseconds.
+    covered: AtomicU64,
+    /// Whether that is being raised.
+    is_covering: AtomicBool,
 }
 
 /// What is known without looking at the disk. Only the writer changes it.
 #[derive(Clone, Debug)]
 struct Contents {
-    floor: Place,
+    floor: DueKey,
     /// Those that fire are counted as scheduled here.
     counts: Counts,
-    /// Why nothing can be written.
-    trouble: Option<Error>,
 }
 
 impl std::fmt::Debug for DiskStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DiskStore")
-            .field("path", &self.shared.path)
+            .field("path", &self.shared.commits.path())
             .finish_non_exhaustive()
     }
 }
@@ -115,15 +165,36 @@ impl DiskStore {
     /// Opens a directory, and makes it if it is not there. Within a tokio runtime.
     ///
     /// # Errors
-    /// When it is in use or damaged, or the system says no.
+    /// When it is in use or damaged, its messages have left for a cluster ([`Error::Moved`]), or the system says no.
     pub async fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_on(directory.as_ref(), Box::new(RealDisk)).await
+        Self::open_on(directory.as_ref(), Box::new(RealDisk), Sizes::default()).await
     }
 
-    async fn open_on(directory: &Path, disk: Box<dyn Disk>) -> Result<Self, Error> {
+    /// The same, on a disk and with sizes of a test's own.
+    #[doc(hidden)]
+    pub async fn open_on(
+        directory: &Path,
+        disk: Box<dyn Disk>,
+        sizes: Sizes,
+    ) -> Result<Self, Error> {
+        leaving::expect_here(directory)?;
+        let store = Self::open_anyway(directory, disk, sizes).await?;
+        // IMPORTANT: once more now that the directory is ours: a move may have begun and ended since.
+        if let Err(error) = leaving::expect_here(directory) {
+            store.close().await?;
+            return Err(error);
+        }
+        Ok(store)
+    }
+
+    async fn open_anyway(
+        directory: &Path,
+        disk: Box<dyn Disk>,
+        sizes: Sizes,
+    ) -> Result<Self, Error> {
         let path = directory.to_owned();
         let runtime = tokio::runtime::Handle::current();
-        let opening = tokio::task::spawn_blocking(move || open(&path, disk, runtime));
+        let opening = tokio::task::spawn_blocking(move || open(&path, disk, sizes, runtime));
         opening.await.unwrap_or_else(|error| {
             // The engine gives up like that on some of what it cannot read.
             Err(Error::Damaged {
@@ -138,17 +209,7 @@ impl DiskStore {
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> Request,
     ) -> Result<T, Error> {
-        in_time(self.ask_patiently(request)).await
-    }
-
-    async fn ask_patiently<T>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<T>) -> Request,
-    ) -> Result<T, Error> {
-        let (ack, answer) = oneshot::channel();
-        let sent = self.requests.send(request(ack)).await;
-        sent.map_err(|_| self.shared.refusal())?;
-        answer.await.map_err(|_| self.shared.refusal())
+        in_time(self.shared.ask(request)).await
     }
 
     /// Waits for as long as it takes: what the engine asks for may not be left half done. A disk that hangs is
@@ -158,12 +219,35 @@ impl DiskStore {
         if let Ok(done) = tokio::time::timeout(ANSWER_WITHIN, &mut work).await {
             return done;
         }
-        let directory = self.shared.path.display();
-        tracing::error!(%directory, what, "the disk does not answer; it is waited for");
+        let directory = self.shared.commits.path().display();
+        tracing::error!(%directory, what, "the disk does not answer, waiting for it");
         let _overdue = Overdue::note(&self.shared.overdue);
         let done = work.await;
         tracing::info!(%directory, what, "the disk has answered");
         done
+    }
+
+    /// Makes the first of some changes, as many as fit into memory; answers those that are left, too.
+    async fn change_some(
+        &self,
+        changes: Vec<Change>,
+        leave_out_payloads: bool,
+    ) -> Result<(Vec<Result<Message, Error>>, Vec<Change>), Error> {
+        let ahead = move |shared: &Shared| {
+            let found = shared.look_ahead(&changes);
+            let mut changes = changes;
+            let rest = changes.split_off(found.len());
+            Ok((changes.into_iter().zip(found).collect(), rest))
+        };
+        let (changes, rest) = self.blocking(ahead).await?;
+        let asking = self.shared.ask(|ack| Request::Change(changes, ack));
+        let mut answers = asking.await?;
+        if leave_out_payloads {
+            for message in answers.iter_mut().flatten() {
+                message.payload = bytes::Bytes::new();
+            }
+        }
+        Ok((answers, rest))
     }
 
     /// Does something where it may block.
@@ -202,56 +286,93 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T,
 fn open(
     path: &Path,
     disk: Box<dyn Disk>,
+    sizes: Sizes,
     runtime: tokio::runtime::Handle,
 ) -> Result<DiskStore, Error> {
-    let mut directory = Directory::take(path, FORMAT)?;
+    let mut directory = Directory::take(path, &FORMAT)?;
     let identity = directory.seal.identity;
-    directory.make_log(|draft| match Tables::open(draft) {
+    directory.make_log(|draft| match Tables::open(draft, sizes) {
         Ok(_) => Ok(()),
         Err(error) => Err(laneway_disk::Error::opening(directory.path(), error)),
     })?;
-    let least = directory.prepare(&tables::Marks { identity })?;
-    let tables = Tables::open(&directory.log())
-        .map_err(|error| laneway_disk::Error::opening(directory.path(), error))?;
-    let found = tables.recover(identity)?;
-    directory.expect(least, found.commit)?;
+    let (tables, found) = open_tables(&mut directory, sizes)?;
+    let limits = CommitLimits {
+        queue: sizes.queue,
+        note_every: NOTE_EVERY,
+        sync_every: SYNC_EVERY,
+        slow_after: SLOW_AFTER,
+    };
+    let path = directory.path().to_owned();
+    let commits = Arc::new(Commits::new(path, disk, limits, tables));
     let shared = Arc::new(Shared {
-        path: directory.path().to_owned(),
+        commits: commits.clone(),
         identity,
-        disk,
-        tables: RwLock::new(Some(tables)),
+        sizes,
         claims: Claims::default(),
-        line: OnceLock::new(),
+        due_index: OnceLock::new(),
         next_serial: AtomicU64::new(found.next_serial),
         batches: AtomicU64::new(0),
         contents: Mutex::new(Contents {
             floor: found.floor,
             counts: found.counts,
-            trouble: None,
         }),
+        damage: Damage::default(),
         overdue: AtomicUsize::new(0),
+        doubt: Doubt::after(found.doubt, found.claimed, found.next_serial),
+        covered: AtomicU64::new(found.claimed),
+        is_covering: AtomicBool::new(false),
     });
-    let (requests, queue) = mpsc::channel(QUEUE);
-    let writer = Writer::new(shared.clone(), directory, queue, runtime, found.commit);
-    std::thread::Builder::new()
-        .name("laneway-delay".to_owned())
-        .spawn(move || writer.run())
-        .map_err(|error| Error::Failed(format!("starting the writer: {error}")))?;
-    Ok(DiskStore { shared, requests })
+    let writer = Writer::new(shared.clone(), runtime);
+    Committer::spawn("laneway-delay", writer, commits, directory, found.commit)
+        .map_err(|error| Error::Failed(format!("starting the thread that writes: {error}")))?;
+    Ok(DiskStore { shared })
 }
 
 impl Shared {
     fn tables(&self) -> RwLockReadGuard<'_, Option<Tables>> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+        self.commits.engine()
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock()
     }
 
-    /// Why nothing can be asked any more.
+    /// Why nothing is done now.
+    fn failure(&self) -> Option<Error> {
+        self.commits.failure().map(|failure| self.error(&failure))
+    }
+
+    /// What a request is answered with that got no answer.
     fn refusal(&self) -> Error {
-        self.contents().trouble.clone().unwrap_or(Error::Closed)
+        self.error(&self.commits.refusal())
+    }
+
+    fn error(&self, failure: &StoreError) -> Error {
+        match failure {
+            StoreError::Full => Error::DiskFull {
+                directory: self.commits.path().display().to_string(),
+            },
+            StoreError::NoDescriptor => Error::Unavailable(
+                "the process has no free file descriptor: allow it more of them".to_owned(),
+            ),
+            StoreError::Unavailable(reason) => Error::Unavailable(reason.clone()),
+            StoreError::Failed(reason) => Error::Failed(reason.clone()),
+            StoreError::Closed => Error::Closed,
+        }
+    }
+
+    /// Asks the writer, and waits for as long as it takes.
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, Error> {
+        let (ack, answer) = oneshot::channel();
+        let request = request(ack);
+        let permit = self.commits.permit(request.bytes()).await;
+        let permit = Some(permit.map_err(|failure| self.error(&failure))?);
+        let pushed = self.commits.push(QueuedRequest { request, permit });
+        pushed.map_err(|failure| self.error(&failure))?;
+        answer.await.map_err(|_| self.refusal())
     }
 
     fn with_tables<T>(&self, work: impl FnOnce(&Tables) -> Result<T, Error>) -> Result<T, Error> {
@@ -261,19 +382,37 @@ impl Shared {
         }
     }
 
-    fn admit(&self, waiting: &[Waiting]) {
+    /// The counts of the next topics after this one; `None` if there are no more. The writer waits no longer than for these, however
+    /// many topics there are. So the counts of all are those of several moments.
+    fn some_counts(
+        &self,
+        after: Option<(&String, &TopicCounts)>,
+    ) -> Option<Vec<(String, TopicCounts)>> {
+        let from = after.map_or(Bound::Unbounded, |(topic, _)| {
+            Bound::Excluded(topic.as_str())
+        });
+        let contents = self.contents();
+        let some = contents.counts.range::<str, _>((from, Bound::Unbounded));
+        let some: Vec<_> = some
+            .take(COUNTS_AT_A_TIME)
+            .map(|(topic, counts)| (topic.clone(), *counts))
+            .collect();
+        (!some.is_empty()).then_some(some)
+    }
+
+    fn admit(&self, waiting: &[Scheduled]) {
         if !waiting.is_empty()
-            && let Some(line) = self.line.get()
+            && let Some(due_index) = self.due_index.get()
         {
-            line.admit(waiting);
+            due_index.admit(waiting);
         }
     }
 }
 
 impl Store for DiskStore {
-    fn attach(&self, line: Arc<dyn Line>) {
+    fn attach(&self, due_index: Arc<dyn DueIndex>) {
         // A second one would be a mistake of ours; the first one stays.
-        let _ = self.shared.line.set(line);
+        let _ = self.shared.due_index.set(due_index);
     }
 
     fn submit(&self, drafts: Vec<Draft>) -> BoxFuture<'_, Vec<Result<Accepted, Error>>> {
@@ -301,28 +440,36 @@ impl Store for DiskStore {
             if count == 0 {
                 return Vec::new();
             }
-            let answers = in_time(async {
-                let ahead = move |shared: &Shared| {
-                    let found = shared.look_ahead(&changes);
-                    Ok(changes.into_iter().zip(found).collect())
-                };
-                let changes = self.blocking(ahead).await?;
-                self.ask_patiently(|ack| Request::Change(changes, ack))
-                    .await
-            });
-            match answers.await {
-                Ok(answers) => answers,
-                Err(error) => vec![Err(error); count],
+            let mut changes = changes;
+            let mut answers = Vec::with_capacity(count);
+            // As many at a time as fit into memory; nearly always that is all of them.
+            while !changes.is_empty() {
+                match in_time(self.change_some(changes, count > 1)).await {
+                    Ok((some, rest)) => {
+                        answers.extend(some);
+                        changes = rest;
+                    }
+                    Err(error) => {
+                        answers.resize_with(count, || Err(error.clone()));
+                        break;
+                    }
+                }
             }
+            answers
         })
     }
 
     fn claim(
         &self,
-        waiting: Vec<Waiting>,
+        waiting: Vec<Scheduled>,
         now: Timestamp,
     ) -> BoxFuture<'_, Result<Vec<Claim>, Error>> {
-        let claiming = self.blocking(move |shared| shared.claim(&waiting, now));
+        let claiming = async move {
+            // IMPORTANT: before anything is claimed. After a crash it must not look as if it had never been tried.
+            self.shared.cover(&waiting, now).await?;
+            self.blocking(move |shared| shared.claim(&waiting, now))
+                .await
+        };
         Box::pin(self.however_long("claim", claiming))
     }
 
@@ -330,30 +477,36 @@ impl Store for DiskStore {
         let (released, settled): (Vec<_>, Vec<_>) = settlements
             .into_iter()
             .partition(|settlement| matches!(settlement.outcome, Outcome::Released));
-        let places = released.iter().map(|released| released.claim.place);
-        self.shared.claims.end(places);
+        let due_keys = released.iter().map(|released| released.claim.due_key);
+        self.shared.claims.end(due_keys);
         Box::pin(async move {
             if settled.is_empty() {
                 return Ok(());
             }
-            // IMPORTANT: however long it takes. Who asks lets the floor of the line rise over these
+            // IMPORTANT: however long it takes. The engine lets the floor of the due index rise over these
             // messages then, which must not happen before their rows are gone.
-            let asking = self.ask_patiently(|ack| Request::Settle(settled, ack));
+            let asking = self.shared.ask(|ack| {
+                Request::Settle(Settle {
+                    settlements: settled,
+                    ack,
+                    is_again: false,
+                })
+            });
             self.however_long("settle", asking).await?
         })
     }
 
     fn scan(
         &self,
-        from: Place,
-        until: Place,
+        from: DueKey,
+        until: DueKey,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Waiting>, Error>> {
+    ) -> BoxFuture<'_, Result<Vec<Scheduled>, Error>> {
         let scanning = self.blocking(move |shared| shared.scan(from, until, limit));
         Box::pin(self.however_long("scan", scanning))
     }
 
-    fn floor(&self) -> Place {
+    fn floor(&self) -> DueKey {
         self.shared.contents().floor
     }
 
@@ -368,7 +521,10 @@ impl Store for DiskStore {
     }
 
     fn counts(&self) -> Counts {
-        let mut counts = self.shared.contents().counts.clone();
+        let mut counts = Counts::new();
+        while let Some(some) = self.shared.some_counts(counts.last_key_value()) {
+            counts.extend(some);
+        }
         for message in self.shared.claims.messages() {
             if let Some(counts) = counts.get_mut(&message.topic) {
                 counts.scheduled = counts.scheduled.saturating_sub(1);
@@ -394,23 +550,26 @@ impl Store for DiskStore {
     }
 
     fn health(&self) -> Result<(), Error> {
-        match &self.shared.contents().trouble {
-            Some(trouble) => Err(trouble.clone()),
-            None if self.shared.overdue.load(Ordering::SeqCst) > 0 => {
-                Err(Error::Unanswered(ANSWER_WITHIN))
-            }
-            None => Ok(()),
+        if let Some(failure) = self.shared.commits.health() {
+            return Err(self.shared.error(&failure));
         }
+        if self.shared.overdue.load(Ordering::SeqCst) > 0 {
+            return Err(Error::Unanswered(ANSWER_WITHIN));
+        }
+        Ok(())
+    }
+
+    fn report(&self, health: &mut Health) {
+        health.refuses = self.health().err();
+        health.has_failed = matches!(health.refuses, Some(Error::Failed(_)));
+        (health.unreadable, health.first_unreadable) = self.shared.damage.told();
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(async move {
-            match self.ask(Request::Close).await {
-                Ok(result) => result,
-                Err(Error::Closed) => Ok(()),
-                Err(error) => Err(error),
-            }
-        })
+        Box::pin(in_time(async {
+            let closed = self.shared.commits.close().await;
+            closed.map_err(|failure| self.shared.error(&failure))
+        }))
     }
 }
 
@@ -420,6 +579,28 @@ impl From<laneway_disk::Error> for Error {
             laneway_disk::Error::InUse { directory } => Self::InUse { directory },
             laneway_disk::Error::Full { directory } => Self::DiskFull { directory },
             laneway_disk::Error::Damaged { what, detail } => Self::Damaged { what, detail },
+            // However often a sector is read that cannot be read, the rest of the disk works.
+            laneway_disk::Error::Io { doing, source }
+                if source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) =>
+            {
+                let detail = source.to_string();
+                Self::Damaged {
+                    what: doing,
+                    detail,
+                }
+            }
+            laneway_disk::Error::Io { doing, source } => {
+                Self::Unavailable(format!("{doing}: {source}"))
+            }
+            laneway_disk::Error::Format {
+                what,
+                found,
+                supported,
+            } => Self::Format {
+                what,
+                found,
+                supported,
+            },
             error => Self::Failed(error.to_string()),
         }
     }

@@ -1,5 +1,6 @@
 //! Looking something up.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use fjall::Readable;
@@ -8,47 +9,61 @@ use super::batch::row_of;
 use super::claims::Firing;
 use super::codec::{self, Location};
 use super::tables::{Table, Tables, damaged, failed, opened};
+use super::walk::{Found, is_damage};
 use super::{Shared, keys};
-use crate::store::{Claim, Place, Waiting, change};
+use crate::store::{Claim, DueKey, Scheduled, change};
 use crate::{Cursor, Error, Message, MessageId, Page, Query, StateName, Timestamp};
-
-/// Fewer than these are looked up one by one; of more it is worth to read what lies between them.
-const SCAN_FROM: usize = 32;
 
 /// A message, with what was submitted as a number; `None` if it is not there.
 type Row = Option<(Message, u64)>;
 
 impl Shared {
-    pub(super) fn claim(&self, waiting: &[Waiting], now: Timestamp) -> Result<Vec<Claim>, Error> {
-        let places = waiting.iter().map(|waiting| waiting.place);
-        let noted = self.claims.begin(places);
-        let noted: Vec<Waiting> = waiting
+    pub(super) fn claim(&self, waiting: &[Scheduled], now: Timestamp) -> Result<Vec<Claim>, Error> {
+        // What cannot be noted is not delivered.
+        if let Some(failure) = self.failure()
+            && !laneway_disk::planted("delay-claim")
+        {
+            return Err(failure);
+        }
+        let due_keys = waiting.iter().map(|waiting| waiting.due_key);
+        let noted = self.claims.begin(due_keys);
+        let noted: Vec<Scheduled> = waiting
             .iter()
             .zip(noted)
             .filter_map(|(waiting, is_noted)| is_noted.then_some(*waiting))
             .collect();
-        // IMPORTANT: the rows are read after the claims are noted.
-        let rows = self.with_tables(|tables| self.rows(tables, &noted));
-        let release = || {
-            self.claims.end(noted.iter().map(|waiting| waiting.place));
+        // A panic of the engine must not leave them noted for ever.
+        let mut reading = Reading {
+            shared: self,
+            noted: &noted,
+            is_done: false,
         };
-        let rows = rows.inspect_err(|_| release())?;
-        let claim = |(waiting, row): (&Waiting, Row)| {
-            let (message, print) = row?;
-            Some((change::claimed(message, waiting, now)?, print))
+        // IMPORTANT: the rows are read after the claims are noted.
+        let rows = self.with_tables(|tables| self.rows(tables, &noted))?;
+        let claim = |(waiting, row): (&Scheduled, Row)| {
+            let (message, fingerprint) = row?;
+            let message = self.doubted(waiting.due_key, message);
+            Some((change::claimed(message, waiting, now)?, fingerprint))
         };
         let claims: Vec<_> = noted.iter().zip(rows).map(claim).collect();
         let stale = noted
             .iter()
             .zip(&claims)
             .filter(|(_, claim)| claim.is_none())
-            .map(|(waiting, _)| waiting.place);
+            .map(|(waiting, _)| waiting.due_key);
         self.claims.end(stale);
-        let firing = claims.iter().flatten().map(|(claim, print)| {
-            let (message, print) = (claim.message.clone(), *print);
-            (claim.place, Firing { message, print })
+        let firing = claims.iter().flatten().map(|(claim, fingerprint)| {
+            let (message, fingerprint) = (claim.message.clone(), *fingerprint);
+            (
+                claim.due_key,
+                Firing {
+                    message,
+                    fingerprint,
+                },
+            )
         });
         self.claims.fire(firing);
+        reading.is_done = true;
         Ok(claims
             .into_iter()
             .flatten()
@@ -57,18 +72,35 @@ impl Shared {
     }
 
     /// The messages that stand at these places, if they do.
-    fn rows(&self, tables: &Tables, waiting: &[Waiting]) -> Result<Vec<Row>, Error> {
-        if waiting.len() >= SCAN_FROM
-            && waiting.is_sorted_by_key(|waiting| waiting.place)
-            && let Some(rows) = self.rows_between(tables, waiting)?
+    fn rows(&self, tables: &Tables, waiting: &[Scheduled]) -> Result<Vec<Row>, Error> {
+        #[cfg(test)]
+        assert!(!self.claims.panics(), "as asked for");
+        if waiting.len() >= self.sizes.scan_from
+            && waiting.is_sorted_by_key(|waiting| waiting.due_key)
         {
-            return Ok(rows);
+            match self.rows_between(tables, waiting) {
+                Ok(Some(rows)) => return Ok(rows),
+                Ok(None) => {}
+                // One by one it is found out which.
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let row = |waiting: &Waiting| {
-            let key = keys::place(waiting.place);
-            let row = tables.get(Table::Line, &key, self.identity)?;
-            row.map(|row| codec::decode_with_print(&row).map_err(|_| damaged(Table::Line, &key)))
-                .transpose()
+        let row = |waiting: &Scheduled| {
+            let key = keys::due_key(waiting.due_key);
+            let row = tables.get(Table::Due, &key, self.identity)?;
+            row.map(|row| {
+                codec::decode_with_fingerprint(&row).map_err(|_| damaged(Table::Due, &key))
+            })
+            .transpose()
+        };
+        let row = |waiting: &Scheduled| match row(waiting) {
+            // It is set aside, and holds up no other claim.
+            Err(error) if is_damage(&error) => {
+                self.damage.set_aside(waiting.due_key, None, &error);
+                Ok(None)
+            }
+            row => row,
         };
         waiting.iter().map(row).collect()
     }
@@ -77,7 +109,7 @@ impl Shared {
     fn rows_between(
         &self,
         tables: &Tables,
-        waiting: &[Waiting],
+        waiting: &[Scheduled],
     ) -> Result<Option<Vec<Row>>, Error> {
         let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else {
             return Ok(None);
@@ -85,23 +117,23 @@ impl Shared {
         let mut found = vec![None; waiting.len()];
         let (mut at, mut passed) = (0, 0);
         for row in tables
-            .line
-            .range(keys::place(first.place)..=keys::place(last.place))
+            .due
+            .range(keys::due_key(first.due_key)..=keys::due_key(last.due_key))
         {
             let (key, row) = row
                 .into_inner()
-                .map_err(|error| failed(Table::Line, error))?;
-            let place = keys::read_place(&key).ok_or_else(|| damaged(Table::Line, &key))?;
-            while at < waiting.len() && waiting[at].place < place {
+                .map_err(|error| failed(Table::Due, error))?;
+            let due_key = keys::read_due_key(&key).ok_or_else(|| damaged(Table::Due, &key))?;
+            while at < waiting.len() && waiting[at].due_key < due_key {
                 at += 1;
             }
             if waiting
                 .get(at)
-                .is_some_and(|waiting| waiting.place == place)
+                .is_some_and(|waiting| waiting.due_key == due_key)
             {
-                let row = opened(Table::Line, &key, &row, self.identity)?;
+                let row = opened(Table::Due, &key, &row, self.identity)?;
                 let message =
-                    codec::decode_with_print(row).map_err(|_| damaged(Table::Line, &key))?;
+                    codec::decode_with_fingerprint(row).map_err(|_| damaged(Table::Due, &key))?;
                 found[at] = Some(message);
                 at += 1;
             } else {
@@ -116,33 +148,35 @@ impl Shared {
 
     pub(super) fn scan(
         &self,
-        from: Place,
-        until: Place,
+        from: DueKey,
+        until: DueKey,
         limit: usize,
-    ) -> Result<Vec<Waiting>, Error> {
+    ) -> Result<Vec<Scheduled>, Error> {
         if from >= until {
             return Ok(Vec::new());
         }
         self.with_tables(|tables| {
-            let rows = tables
-                .line
-                .range(keys::place(from)..keys::place(until))
-                .take(limit);
             let mut found = Vec::new();
-            for row in rows {
-                let (key, row) = row
-                    .into_inner()
-                    .map_err(|error| failed(Table::Line, error))?;
-                let place = keys::read_place(&key).ok_or_else(|| damaged(Table::Line, &key))?;
-                let row = opened(Table::Line, &key, &row, self.identity)?;
-                let (route, version) =
-                    codec::decode_head(row).map_err(|_| damaged(Table::Line, &key))?;
-                found.push(Waiting {
-                    place,
-                    version,
-                    route,
+            self.walk(tables, StateName::Scheduled, from, until, |due_key, row| {
+                let head = row.and_then(|row| {
+                    let broken = |_| damaged(Table::Due, &keys::due_key(due_key));
+                    codec::decode_head(row).map_err(broken)
                 });
-            }
+                match head {
+                    Ok(head) => found.push(Scheduled {
+                        due_key,
+                        version: head.version,
+                        route: head.route,
+                        payload_bytes: head.payload_bytes,
+                    }),
+                    Err(error) => self.damage.set_aside(due_key, None, &error),
+                }
+                if found.len() < limit {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
             Ok(found)
         })
     }
@@ -159,7 +193,7 @@ impl Shared {
             let location = Location::decode(opened(Table::Ids, key, &row, self.identity)?);
             let location = location.ok_or_else(|| damaged(Table::Ids, key))?;
             if location.state == StateName::Scheduled
-                && let Some(firing) = self.claims.message(location.place)
+                && let Some(firing) = self.claims.message(location.due_key)
             {
                 return Ok(Some(Arc::unwrap_or_clone(firing)));
             }
@@ -169,18 +203,20 @@ impl Shared {
                 .map_err(|error| failed(table, error))?;
             let row = row.ok_or_else(|| damaged(table, &key))?;
             let row = opened(table, &key, &row, self.identity)?;
-            codec::decode(row)
-                .map(Some)
-                .map_err(|_| damaged(table, &key))
+            let message = codec::decode(row).map_err(|_| damaged(table, &key))?;
+            Ok(Some(match table {
+                Table::Due => self.doubted(location.due_key, message),
+                _ => message,
+            }))
         })
     }
 
     pub(super) fn list(&self, query: &Query) -> Result<Page, Error> {
-        let from = Place::at(query.from.unwrap_or(Timestamp::from_millis(0)));
-        let until = Place::at(query.until.unwrap_or(Timestamp::MAX));
+        let from = DueKey::at(query.from.unwrap_or(Timestamp::from_millis(0)));
+        let until = DueKey::at(query.until.unwrap_or(Timestamp::MAX));
         let from = match query.after {
             Some(after) => from.max(
-                Place {
+                DueKey {
                     at: Timestamp::from_millis(after.at),
                     serial: after.serial,
                 }
@@ -195,7 +231,7 @@ impl Shared {
             return Ok(self.list_firing(query, from, until));
         }
         self.with_tables(|tables| {
-            // Nobody waits before the floor. Ended ones have none: a clock that was set back ends messages before
+            // No message waits before the floor. Ended ones have none: a clock that was set back ends messages before
             // those that are forgotten already.
             let is_scheduled = query.state == StateName::Scheduled;
             let from = if is_scheduled {
@@ -213,26 +249,25 @@ impl Shared {
         })
     }
 
-    fn list_firing(&self, query: &Query, from: Place, until: Place) -> Page {
-        let firing = self.claims.all().into_iter().map(|(place, message)| {
+    fn list_firing(&self, query: &Query, from: DueKey, until: DueKey) -> Page {
+        let firing = self.claims.all().into_iter().map(|(due_key, message)| {
             let at = message.record.due();
-            (Place { at, ..place }, message)
+            (DueKey { at, ..due_key }, message)
         });
         let mut firing: Vec<_> = firing
-            .filter(|(place, _)| (from..until).contains(place))
+            .filter(|(due_key, _)| (from..until).contains(due_key))
             .filter(|(_, message)| is_of(query, message))
             .collect();
-        firing.sort_unstable_by_key(|(place, _)| *place);
-        let mut page = Page::default();
-        let limit = limit(query);
-        if let Some((place, _)) = firing.get(limit - 1) {
-            page.next = Some(cursor(*place));
+        firing.sort_unstable_by_key(|(due_key, _)| *due_key);
+        let (mut page, mut bytes) = (Page::default(), 0);
+        for (due_key, message) in firing {
+            bytes += change::held_bytes(&message);
+            page.messages.push(Arc::unwrap_or_clone(message));
+            if page.messages.len() == limit(query) || bytes >= self.sizes.page_bytes {
+                page.next = Some(cursor(due_key));
+                break;
+            }
         }
-        firing.truncate(limit);
-        page.messages = firing
-            .into_iter()
-            .map(|(_, message)| Arc::unwrap_or_clone(message))
-            .collect();
         page
     }
 
@@ -241,28 +276,13 @@ impl Shared {
         &self,
         tables: &Tables,
         query: &Query,
-        from: Place,
-        until: Place,
+        from: DueKey,
+        until: DueKey,
     ) -> Result<Page, Error> {
-        let place = |place| Location {
-            state: query.state,
-            place,
-            print: 0,
-        };
-        let (table, from) = row_of(place(from));
-        let (_, until) = row_of(place(until));
         let mut page = Listing::new(self, query);
-        for row in tables.table(table).range(from..until) {
-            let (key, row) = row.into_inner().map_err(|error| failed(table, error))?;
-            let place = match table {
-                Table::Line => keys::read_place(&key),
-                _ => keys::read_ended(&key),
-            };
-            let place = place.ok_or_else(|| damaged(table, &key))?;
-            if page.add(place, table, &key, &row)? {
-                break;
-            }
-        }
+        self.walk(tables, query.state, from, until, |due_key, row| {
+            page.add(due_key, row)
+        })?;
         Ok(page.page)
     }
 
@@ -272,11 +292,11 @@ impl Shared {
         tables: &Tables,
         query: &Query,
         topic: &str,
-        from: Place,
-        until: Place,
+        from: DueKey,
+        until: DueKey,
     ) -> Result<Page, Error> {
         let state = query.state;
-        let key = |place| keys::of_topic(topic, state, place);
+        let key = |due_key| keys::of_topic(topic, state, due_key);
         let mut page = Listing::new(self, query);
         // Both rows as they were at one moment.
         let snapshot = tables.database.snapshot();
@@ -285,17 +305,22 @@ impl Shared {
                 .into_inner()
                 .map_err(|error| failed(Table::Topics, error))?;
             opened(Table::Topics, &key, &row, self.identity)?;
-            let place = keys::read_of_topic(&key).ok_or_else(|| damaged(Table::Topics, &key))?;
+            let due_key = keys::read_of_topic(&key).ok_or_else(|| damaged(Table::Topics, &key))?;
             let (table, key) = row_of(Location {
                 state,
-                place,
-                print: 0,
+                due_key,
+                fingerprint: 0,
             });
             let row = snapshot
                 .get(tables.table(table), &key)
-                .map_err(|error| failed(table, error))?;
-            let row = row.ok_or_else(|| damaged(table, &key))?;
-            if page.add(place, table, &key, &row)? {
+                .map_err(|error| failed(table, error));
+            let row = row.and_then(|row| row.ok_or_else(|| damaged(table, &key)));
+            let row = match &row {
+                Ok(row) => opened(table, &key, row, self.identity),
+                Err(error) if is_damage(error) => Err(error.clone()),
+                Err(error) => return Err(error.clone()),
+            };
+            if page.add(due_key, row).is_break() {
                 break;
             }
         }
@@ -306,7 +331,10 @@ impl Shared {
 /// A page in the making.
 struct Listing<'a> {
     shared: &'a Shared,
+    state: StateName,
     limit: usize,
+    /// How many of payloads, metadata and headers are on it.
+    bytes: usize,
     page: Page,
 }
 
@@ -314,24 +342,55 @@ impl<'a> Listing<'a> {
     fn new(shared: &'a Shared, query: &Query) -> Self {
         Self {
             shared,
+            state: query.state,
             limit: limit(query),
+            bytes: 0,
             page: Page::default(),
         }
     }
 
-    /// Adds a row, unless its message is firing; answers whether the page is full.
-    fn add(&mut self, place: Place, table: Table, key: &[u8], row: &[u8]) -> Result<bool, Error> {
-        if table == Table::Line && self.shared.claims.is_firing(place) {
-            return Ok(false);
+    /// Adds a row, unless its message is firing or cannot be read; tells to stop when the page is full.
+    fn add(&mut self, due_key: DueKey, row: Found<'_>) -> ControlFlow<()> {
+        let is_waiting = self.state == StateName::Scheduled;
+        if is_waiting && self.shared.claims.is_firing(due_key) {
+            return ControlFlow::Continue(());
         }
-        let row = opened(table, key, row, self.shared.identity)?;
-        let message = codec::decode(row).map_err(|_| damaged(table, key))?;
-        self.page.messages.push(message);
-        let is_full = self.page.messages.len() == self.limit;
-        if is_full {
-            self.page.next = Some(cursor(place));
+        let message = row.and_then(|row| {
+            let broken = |_| damaged(Table::Due, &keys::due_key(due_key));
+            codec::decode(row).map_err(broken)
+        });
+        match message {
+            Ok(mut message) => {
+                if is_waiting {
+                    message = self.shared.doubted(due_key, message);
+                }
+                self.bytes += change::held_bytes(&message);
+                self.page.messages.push(message);
+            }
+            Err(error) if is_waiting => self.shared.damage.set_aside(due_key, None, &error),
+            Err(error) => self.shared.damage.tell(&error),
         }
-        Ok(is_full)
+        if self.page.messages.len() < self.limit && self.bytes < self.shared.sizes.page_bytes {
+            return ControlFlow::Continue(());
+        }
+        self.page.next = Some(cursor(due_key));
+        ControlFlow::Break(())
+    }
+}
+
+/// Claims whose rows are being read. Dropped before that is done, they end.
+struct Reading<'a> {
+    shared: &'a Shared,
+    noted: &'a [Scheduled],
+    is_done: bool,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let due_keys = self.noted.iter().map(|waiting| waiting.due_key);
+            self.shared.claims.end(due_keys);
+        }
     }
 }
 
@@ -344,9 +403,9 @@ fn is_of(query: &Query, message: &Message) -> bool {
     topic.is_none_or(|topic| *topic == message.topic)
 }
 
-fn cursor(place: Place) -> Cursor {
+fn cursor(due_key: DueKey) -> Cursor {
     Cursor {
-        at: place.at.as_millis(),
-        serial: place.serial,
+        at: due_key.at.as_millis(),
+        serial: due_key.serial,
     }
 }

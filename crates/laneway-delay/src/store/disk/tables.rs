@@ -4,10 +4,11 @@ use std::path::Path;
 
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, PartitioningPolicy};
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions};
-use laneway_disk::{Database, read_numbers, unsealed};
+use laneway_disk::{Database, Directory, read_numbers, unsealed};
 
+use super::doubt::Doubt;
 use super::keys;
-use crate::store::Place;
+use crate::store::DueKey;
 use crate::{Counts, Error, Timestamp, TopicCounts};
 
 const MIB: u64 = 1 << 20;
@@ -20,10 +21,69 @@ const MEMTABLE_BYTES: u64 = 32 * MIB;
 /// Blocks of rows that were read from disk.
 const CACHE_BYTES: u64 = 64 * MIB;
 
+/// How much is kept in memory, and how much is done at a time. Tests make it small, so that rows are moved to files
+/// all the time, and every bound acts.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// New rows of a large table, before they are written as a file.
+    pub memtable: u64,
+    /// Blocks of rows that were read.
+    pub cache: u64,
+    /// The bytes of all requests that wait or are being written; at least 512.
+    pub queue: usize,
+    /// How many bytes of rows one commit has, about. More would only add latency.
+    pub batch_bytes: usize,
+    /// How many bytes of payloads, metadata and headers a page has, but for one message.
+    pub page_bytes: usize,
+    /// How many bytes of the same are looked up at a time for changes, but for one message.
+    pub ahead_bytes: usize,
+    /// How many changed messages are remembered, at least. What was read before all of them is read again.
+    pub remembered: usize,
+    /// How many ended messages, and how many keys, are forgotten at a time.
+    pub forget: usize,
+    /// Fewer claims than these are looked up one by one; of more it is worth to read what lies between them.
+    pub scan_from: usize,
+}
+
+impl Sizes {
+    /// For a machine that does other things as well.
+    pub const DEFAULT: Self = Self {
+        memtable: MEMTABLE_BYTES,
+        cache: CACHE_BYTES,
+        queue: 32 << 20,
+        batch_bytes: 4 << 20,
+        page_bytes: 8 << 20,
+        ahead_bytes: 8 << 20,
+        remembered: 65_536,
+        forget: 2000,
+        scan_from: 32,
+    };
+
+    /// As little at a time as can be.
+    pub const TINY: Self = Self {
+        memtable: 4 << 10,
+        cache: 64 << 10,
+        queue: 512,
+        batch_bytes: 300,
+        page_bytes: 10,
+        ahead_bytes: 10,
+        remembered: 3,
+        forget: 2,
+        scan_from: 2,
+    };
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 /// The tables.
 pub(super) struct Tables {
     pub(super) database: Database,
-    pub(super) line: Keyspace,
+    pub(super) due: Keyspace,
     pub(super) ids: Keyspace,
     pub(super) ended: Keyspace,
     pub(super) topics: Keyspace,
@@ -34,7 +94,7 @@ pub(super) struct Tables {
 /// Names a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Table {
-    Line,
+    Due,
     Ids,
     Ended,
     Topics,
@@ -44,7 +104,7 @@ pub(super) enum Table {
 
 impl Table {
     pub(super) const ALL: [Self; 6] = [
-        Self::Line,
+        Self::Due,
         Self::Ids,
         Self::Ended,
         Self::Topics,
@@ -57,13 +117,26 @@ impl Table {
 pub(super) struct Recovered {
     pub(super) commit: u64,
     pub(super) next_serial: u64,
-    pub(super) floor: Place,
+    pub(super) floor: DueKey,
     pub(super) counts: Counts,
+    /// Before which moment claims of a process stood that did not end in order, in milliseconds; 0 if it did.
+    pub(super) claimed: u64,
+    /// What earlier ones may have sent.
+    pub(super) doubt: Doubt,
 }
 
 impl Tables {
-    pub(super) fn open(directory: &Path) -> fjall::Result<Self> {
-        let database = Database::open(directory, CACHE_BYTES)?;
+    pub(super) fn open(directory: &Path, sizes: Sizes) -> fjall::Result<Self> {
+        Self::of(Database::open(directory, sizes.cache)?, sizes)
+    }
+
+    /// The same to look at: the engine does nothing by itself.
+    pub(super) fn open_idle(directory: &Path, sizes: Sizes) -> fjall::Result<Self> {
+        Self::of(Database::open_idle(directory, sizes.cache)?, sizes)
+    }
+
+    fn of(database: Database, sizes: Sizes) -> fjall::Result<Self> {
+        let memtable = sizes.memtable;
         let rows = |memtable| {
             move || {
                 KeyspaceCreateOptions::default()
@@ -81,25 +154,23 @@ impl Tables {
         let known = |memtable| move || rows(memtable)().filter_policy(FilterPolicy::disabled());
         Ok(Self {
             // The same, but many new files lie side by side: filters tell which of them has the row.
-            line: database.keyspace("line", || {
-                rows(MEMTABLE_BYTES)().expect_point_read_hits(true)
-            })?,
+            due: database.keyspace("line", || rows(memtable)().expect_point_read_hits(true))?,
             // Ids hardly get smaller, and unpacking a block costs more than finding an id in it.
             ids: database.keyspace("ids", || {
                 let plain = CompressionPolicy::all(CompressionType::None);
-                rows(MEMTABLE_BYTES)().data_block_compression_policy(plain)
+                rows(memtable)().data_block_compression_policy(plain)
             })?,
-            ended: database.keyspace("ended", known(MEMTABLE_BYTES))?,
-            topics: database.keyspace("topics", known(MEMTABLE_BYTES))?,
-            keys: database.keyspace("keys", rows(8 * MIB))?,
-            meta: database.keyspace("meta", known(4 * MIB))?,
+            ended: database.keyspace("ended", known(memtable))?,
+            topics: database.keyspace("topics", known(memtable))?,
+            keys: database.keyspace("keys", rows(memtable.min(8 * MIB)))?,
+            meta: database.keyspace("meta", known(memtable.min(4 * MIB)))?,
             database,
         })
     }
 
     pub(super) fn table(&self, table: Table) -> &Keyspace {
         match table {
-            Table::Line => &self.line,
+            Table::Due => &self.due,
             Table::Ids => &self.ids,
             Table::Ended => &self.ended,
             Table::Topics => &self.topics,
@@ -133,10 +204,17 @@ impl Tables {
         };
         let commit = numbers(keys::COMMIT)?.map_or(0, |(commit, _)| commit);
         let next_serial = numbers(keys::NEXT_SERIAL)?.map_or(0, |(next, _)| next);
-        let floor = numbers(keys::FLOOR)?.map_or(Place::FIRST, |(at, serial)| Place {
+        let floor = numbers(keys::FLOOR)?.map_or(DueKey::FIRST, |(at, serial)| DueKey {
             at: Timestamp::from_millis(at),
             serial,
         });
+        // Stores of earlier builds have neither.
+        let claimed = numbers(keys::CLAIMED)?.map_or(0, |(before, _)| before);
+        let doubt = numbers(keys::DOUBT)?.unwrap_or_default();
+        let doubt = Doubt {
+            before: doubt.0,
+            below: doubt.1,
+        };
         let mut counts = Counts::new();
         for row in self.meta.prefix([keys::TOPIC]) {
             let (key, row) = row
@@ -163,7 +241,40 @@ impl Tables {
             next_serial,
             floor,
             counts,
+            claimed,
+            doubt,
         })
+    }
+}
+
+/// Opens the tables of a directory that is ours.
+pub(super) fn open_tables(
+    directory: &mut Directory,
+    sizes: Sizes,
+) -> Result<(Tables, Recovered), Error> {
+    let identity = directory.seal.identity;
+    let least = directory.prepare(&Marks { identity })?;
+    let tables = Tables::open(&directory.log(), sizes).map_err(|error| {
+        directory.restore();
+        laneway_disk::Error::opening(directory.path(), error)
+    })?;
+    let found = tables.recover(identity).and_then(|found| {
+        directory.expect(least, found.commit)?;
+        Ok(found)
+    });
+    match found {
+        Ok(found) => Ok((tables, found)),
+        Err(error) => {
+            drop(tables);
+            directory.restore();
+            Err(error)
+        }
+    }
+}
+
+impl AsRef<Database> for Tables {
+    fn as_ref(&self) -> &Database {
+        &self.database
     }
 }
 
@@ -188,7 +299,7 @@ pub(super) fn failed(table: Table, error: fjall::Error) -> Error {
     laneway_disk::Error::reading(|| format!("the table {table:?}"), error).into()
 }
 
-/// What our rows tell about our commits, to whoever reads the engine's journals.
+/// What our rows tell about our commits, where the engine's journals are read.
 pub(super) struct Marks {
     pub(super) identity: u64,
 }

@@ -1,73 +1,75 @@
-//! The one thread that writes: group commit.
+//! What the store does in the thread of its [`Committer`](laneway_disk::Committer): group commit.
 //!
-//! It takes all that waits, writes it as one batch, syncs once if anybody is to be told that something
-//! is durable, and answers everybody. While a sync runs the next batch gathers by itself.
+//! Submissions and changes are synced before they are answered. Settlements are not: a power cut repeats them. New messages
+//! are refused before the disk is full, so that withdrawing and settling still find room.
 //!
-//! A commit that fails is final: nothing is accepted any more until the store is opened anew. After a failed
-//! sync the system forgets what it could not write, so reading it back proves nothing. New messages are
-//! refused before the disk is full, so that withdrawing and settling still find room.
+//! While nothing can be written nothing is taken and nothing is claimed, so nothing is delivered that could not be noted.
+//! Changes that were refused end what they had noted in [`Claims`](super::claims) when the store writes again, see
+//! [`GivenUp`]. Settlements are not refused by trouble that passes: they wait until they are written, and their messages
+//! count as firing. Were they given up, a message that was delivered would look as if it had not been tried.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use laneway_disk::{Directory, Space};
+use laneway_disk::commit::{self, Durability, OpenError, Reopened, Turn};
+use laneway_disk::{Directory, QueuePermit, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
 use super::Shared;
 use super::ahead::Recent;
 use super::batch::{self, Batch, Written};
-use super::request::Request;
-use super::tables::Tables;
-use crate::store::{Line, Place};
+use super::request::{Ack, QueuedRequest, Request, Settle};
+use super::tables::{Recovered, Tables, open_tables};
+use crate::store::{DueKey, Scheduled};
 use crate::{Accepted, Error, Message};
 
-/// More than this in one batch would only add latency.
-const BATCH_BYTES: usize = 4 << 20;
-
 /// What a settlement comes to in the journal, about.
-const SETTLEMENT_BYTES: usize = 400;
+pub(super) const SETTLEMENT_BYTES: usize = 400;
 
-/// How often the floor of the line is looked at.
+/// How often the floor of the due index is looked at.
 const RAISE_FLOOR_EVERY: Duration = Duration::from_secs(1);
-
-/// How long what nobody waits for may stay unsynced: a power cut repeats it. Much at once would hold up
-/// others who sync on the same disk.
-const SYNC_EVERY: Duration = Duration::from_millis(100);
-
-/// How often the last commit is noted where damage to the engine's files does not reach it.
-const NOTE_EVERY: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether there is room.
-const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(250);
 
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    /// Ours until the thread ends.
-    directory: Directory,
-    queue: mpsc::Receiver<Request>,
     runtime: Handle,
-    /// The last synced commit.
-    commit: u64,
+    recent: Recent,
     floor: Floor,
-    /// When all that was written was last synced; `None` if it is.
-    unsynced_since: Option<Instant>,
-    noted: Instant,
-    /// Whether the disk was short of room, and when that was.
-    room: Option<(Instant, bool)>,
+    given_up: GivenUp,
 }
 
-/// Where the line begins, on its way to being written.
+/// What batches that were refused leave behind, until the store writes again.
+#[derive(Default)]
+struct GivenUp {
+    /// The messages whose changes were not made.
+    changing: Vec<DueKey>,
+    /// Messages that may wait without the due index knowing.
+    waiting: Vec<Scheduled>,
+}
+
+/// A batch on its way.
+pub(super) struct Underway {
+    written: Written,
+    answers: Vec<Answer>,
+    /// The settlements that are in it, and their answers.
+    settled: Vec<(Settle, Result<(), Error>)>,
+    /// Held until the answers are given.
+    permits: Vec<QueuePermit>,
+    /// How many requests of it wait for a sync.
+    synced: usize,
+}
+
+/// Where the due index begins, on its way to being written.
 ///
 /// The floor may rise only over what is gone for good: were it durable before the removal of a row
-/// below it, a power cut would leave a message that nobody looks for. So a floor is looked up, waits until
-/// all that was written before is synced, and is written then; whoever takes a place below it meanwhile
-/// lowers it.
+/// below it, a power cut would leave a message that no scan finds. So [`Floor::take`] looks a floor up, it waits until
+/// all that was written before is synced ([`Floor::synced`]), and is written then; a batch that takes a place below it
+/// meanwhile lowers it ([`Floor::lower`]).
 struct Floor {
     looked: Instant,
-    next: Option<Place>,
-    ready: Option<Place>,
+    next: Option<DueKey>,
+    ready: Option<DueKey>,
 }
 
 impl Floor {
@@ -79,21 +81,27 @@ impl Floor {
         }
     }
 
-    /// The floor for the next batch.
-    fn take(&mut self, line: Option<&Arc<dyn Line>>, known: Place) -> Place {
-        if let Some(line) = line
+    /// The floor for the next batch. It does not rise over those that are set aside.
+    fn take(&mut self, shared: &Shared, known: DueKey) -> DueKey {
+        if let Some(due_index) = shared.due_index.get()
             && self.next.is_none()
             && self.looked.elapsed() >= RAISE_FLOOR_EVERY
         {
             self.looked = Instant::now();
-            self.next = Some(line.floor());
+            let aside = shared.damage.first();
+            self.next = Some(aside.map_or(due_index.floor(), |aside| aside.min(due_index.floor())));
         }
         self.ready.take().unwrap_or(known)
     }
 
-    fn lower(&mut self, lowest: Place) {
+    fn lower(&mut self, lowest: DueKey) {
         self.next = self.next.map(|next| next.min(lowest));
         self.ready = self.ready.map(|ready| ready.min(lowest));
+    }
+
+    /// What was looked up does not count any more.
+    fn forget(&mut self) {
+        (self.next, self.ready) = (None, None);
     }
 
     fn synced(&mut self) {
@@ -105,299 +113,338 @@ impl Floor {
 enum Answer {
     Submitted(
         Vec<Result<Accepted, Error>>,
-        super::request::Ack<Vec<Result<Accepted, Error>>>,
+        Ack<Vec<Result<Accepted, Error>>>,
     ),
     Changed(
         Vec<Result<Message, Error>>,
-        super::request::Ack<Vec<Result<Message, Error>>>,
+        Ack<Vec<Result<Message, Error>>>,
     ),
-    Settled(Result<(), Error>, super::request::Ack<Result<(), Error>>),
-    Forgotten(
-        Result<bool, Error>,
-        super::request::Ack<Result<bool, Error>>,
-    ),
+    Settled(Result<(), Error>, Ack<Result<(), Error>>),
+    Covered(Ack<Result<(), Error>>),
+    Forgotten(Result<bool, Error>, Ack<Result<bool, Error>>),
 }
 
 impl Writer {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        directory: Directory,
-        queue: mpsc::Receiver<Request>,
-        runtime: Handle,
-        commit: u64,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, runtime: Handle) -> Self {
         Self {
-            shared,
-            directory,
-            queue,
-            runtime,
-            commit,
+            recent: Recent::new(shared.sizes.remembered),
             floor: Floor::new(),
-            unsynced_since: None,
-            noted: Instant::now(),
-            room: None,
+            given_up: GivenUp::default(),
+            shared,
+            runtime,
         }
     }
 
-    /// Writes until the store is closed.
-    pub(super) fn run(mut self) {
-        let _last_words = LastWords(self.shared.clone());
-        let mut recent = Recent::new();
-        loop {
-            let Some(request) = self.queue.blocking_recv() else {
-                return self.close(None);
-            };
-            self.note();
-            let shared = self.shared.clone();
-            let guard = shared.tables();
-            let Some(tables) = guard.as_ref() else {
-                return;
-            };
-            if let Some(close) = self.write(tables, &mut recent, request) {
-                drop(guard);
-                return self.close(Some(close));
+    /// Answers from within the runtime: an answer from this thread may wake one that takes its place for the sake of a
+    /// single answer.
+    fn answer(&self, answers: Vec<Answer>, permits: Vec<QueuePermit>, failure: Option<Error>) {
+        self.runtime.spawn(async move {
+            // Room first: a caller that hears the answer may want it.
+            drop(permits);
+            for answer in answers {
+                answer.give(failure.as_ref());
             }
+        });
+    }
+}
+
+/// Adds a request to a batch, unless it is a settlement.
+fn add(shared: &Shared, batch: &mut Batch<'_>, request: Request, turn: &mut Turn<'_>) -> Answer {
+    match request {
+        Request::Submit(entries, ack) => {
+            let answers = if turn.is_short_of_room() {
+                vec![Err(shared.error(&StoreError::Full)); entries.len()]
+            } else {
+                let entries = entries.into_iter();
+                entries.map(|entry| batch.submit(entry)).collect()
+            };
+            Answer::Submitted(answers, ack)
+        }
+        Request::Change(changes, ack) => {
+            let changes = changes.into_iter();
+            let answers = changes.map(|(change, ahead)| batch.change(change, ahead));
+            Answer::Changed(answers.collect(), ack)
+        }
+        Request::Settle(settle) => {
+            let answer = settled(batch, &settle);
+            Answer::Settled(answer, settle.ack)
+        }
+        Request::Cover { before, ack } => {
+            batch.cover(before);
+            Answer::Covered(ack)
+        }
+        Request::Forget {
+            keys_before,
+            ended_before,
+            ack,
+        } => {
+            // Readiness tells of it although no message is submitted.
+            turn.is_short_of_room();
+            Answer::Forgotten(batch.forget(keys_before, ended_before), ack)
+        }
+    }
+}
+
+impl commit::Writer for Writer {
+    type Engine = Tables;
+    type Request = QueuedRequest;
+    type Pending = Underway;
+    type Found = Recovered;
+
+    fn open(&self, directory: &mut Directory) -> Result<Reopened<Tables, Recovered>, OpenError> {
+        match open_tables(directory, self.shared.sizes) {
+            Ok((engine, found)) => Ok(Reopened {
+                commit: found.commit,
+                engine,
+                found,
+            }),
+            Err(error @ (Error::Damaged { .. } | Error::Format { .. } | Error::Failed(_))) => {
+                Err(OpenError::Stays(error.to_string()))
+            }
+            Err(error) => Err(OpenError::Passes(error.to_string())),
         }
     }
 
-    /// One batch. Answers the request to close, if there was one.
+    const MENDS: bool = true;
+
+    fn mend(&self, directory: &mut Directory) -> Result<bool, OpenError> {
+        self.shared.mend(directory)
+    }
+
+    fn adopt(&mut self, found: Recovered) {
+        let shared = &self.shared;
+        // What was looked up before may be another thing now.
+        let batches = shared.batches.fetch_add(1, Ordering::AcqRel) + 1;
+        self.recent = Recent::after(batches, shared.sizes.remembered);
+        shared
+            .next_serial
+            .fetch_max(found.next_serial, Ordering::AcqRel);
+        {
+            let mut contents = shared.contents();
+            contents.floor = found.floor.min(contents.floor);
+            contents.counts = found.counts;
+        }
+        self.floor.forget();
+        let given_up = std::mem::take(&mut self.given_up);
+        shared.claims.end_changes(given_up.changing.into_iter());
+        // Those who are not there after all are found out when they are claimed.
+        shared.admit(&given_up.waiting);
+    }
+
+    fn mark(&self, tables: &Tables, commit: u64) -> fjall::Result<()> {
+        batch::mark(&self.shared, tables, commit)
+    }
+
+    fn mark_last(&self, tables: &Tables, commit: u64) -> fjall::Result<()> {
+        batch::mark_last(&self.shared, tables, commit)
+    }
+
     fn write(
         &mut self,
         tables: &Tables,
-        recent: &mut Recent,
-        first: Request,
-    ) -> Option<super::request::Ack<Result<(), Error>>> {
+        waiting: &mut VecDeque<QueuedRequest>,
+        turn: &mut Turn<'_>,
+    ) -> commit::Batch<Underway> {
         let shared = self.shared.clone();
         let known_floor = shared.contents().floor;
-        let floor = self.floor.take(shared.line.get(), known_floor);
-        let mut batch = Batch::new(&shared, tables, recent, floor);
-        let (mut answers, mut close) = (Vec::new(), None);
-        // They come last, see `Batch`. Whoever asks for a change meanwhile finds the message firing.
+        let floor = self.floor.take(&shared, known_floor);
+        let mut batch = Batch::new(&shared, tables, &mut self.recent, floor);
+        let (mut answers, mut permits, mut synced) = (Vec::new(), Vec::new(), 0);
+        // They come last, see `Batch`. A change of such a message finds it firing meanwhile.
         let mut settlements = Vec::new();
-        let mut next = Some(first);
-        while let Some(request) = next {
+        while let Some(QueuedRequest { request, permit }) = waiting.pop_front() {
+            permits.extend(permit);
             match request {
-                Request::Close(ack) => {
-                    close = Some(ack);
-                    break;
+                Request::Settle(settle) => {
+                    batch.bytes += settle.settlements.len() * SETTLEMENT_BYTES;
+                    settlements.push(settle);
                 }
-                Request::Settle(some, ack) => {
-                    batch.bytes += some.len() * SETTLEMENT_BYTES;
-                    settlements.push((some, ack));
+                request => {
+                    synced += usize::from(!matches!(request, Request::Forget { .. }));
+                    answers.push(add(&shared, &mut batch, request, turn));
                 }
-                request => answers.extend(self.add(&mut batch, request)),
             }
-            next = if batch.bytes < BATCH_BYTES {
-                self.queue.try_recv().ok()
-            } else {
-                None
-            };
+            if batch.bytes >= shared.sizes.batch_bytes {
+                break;
+            }
         }
-        for (some, ack) in settlements {
-            let mut some = some.into_iter();
-            let answer = some.try_for_each(|settlement| batch.settle(settlement));
-            answers.push(Answer::Settled(answer, ack));
-        }
-        let trouble = shared.contents().trouble.clone();
-        if let Some(trouble) = trouble {
-            self.answer(answers, Some(&trouble));
-            return close;
-        }
+        let settle = |settle| {
+            let answer = settled(&mut batch, &settle);
+            (settle, answer)
+        };
+        let settled = settlements.into_iter().map(settle).collect();
         self.floor.lower(batch.lowest);
-        let is_overdue = |since: Instant| since.elapsed() >= SYNC_EVERY;
-        let must_sync = batch.must_sync || self.unsynced_since.is_some_and(is_overdue);
-        let commit = must_sync.then_some(self.commit + 1);
-        if batch.is_empty() && batch.floor == known_floor && !must_sync {
-            self.written(batch.write(None, known_floor).0);
-            self.answer(answers, None);
-            return close;
+        let durability = if batch.must_sync {
+            Durability::Synced
+        } else if batch.is_empty() && batch.floor == known_floor {
+            Durability::Nothing
+        } else {
+            Durability::Written
+        };
+        let (written, result) = match durability {
+            Durability::Nothing => (batch.discard(), Ok(())),
+            Durability::Written => batch.write(None, known_floor),
+            Durability::Synced => batch.write(Some(turn.commit), known_floor),
+        };
+        commit::Batch {
+            pending: Underway {
+                written,
+                answers,
+                settled,
+                permits,
+                synced: synced * usize::from(durability == Durability::Synced),
+            },
+            durability,
+            result,
         }
-        let (written, result) = batch.write(commit, known_floor);
-        let places = written.places.clone();
-        let mut error = result.err().map(|error| laneway_disk::told(&error));
-        if error.is_none() {
-            self.written(written);
-            if must_sync {
-                let synced = tables.database.sync(&*shared.disk);
-                error = synced.err().map(|error| error.to_string());
-            }
-        }
-        match error {
-            None => {
-                if must_sync {
-                    self.commit += 1;
-                    self.unsynced_since = None;
-                    self.floor.synced();
-                } else {
-                    self.unsynced_since.get_or_insert_with(Instant::now);
-                }
-                // IMPORTANT: before anybody is told, so that the floor never passes them.
-                shared.admit(&places);
-                self.answer(answers, None);
-            }
-            Some(error) => {
-                tracing::error!(directory = %shared.path.display(), %error, "a commit failed");
-                let trouble = Error::Failed(error);
-                shared.contents().trouble = Some(trouble.clone());
-                self.answer(answers, Some(&trouble));
-            }
-        }
-        close
     }
 
-    fn add(&mut self, batch: &mut Batch<'_>, request: Request) -> Option<Answer> {
+    fn written(&mut self, underway: &mut Underway) {
+        let written = &mut underway.written;
+        let shared = &self.shared;
+        shared.batches.fetch_add(1, Ordering::Release);
+        {
+            let mut contents = shared.contents();
+            contents.floor = written.floor;
+            batch::merge(&mut contents.counts, std::mem::take(&mut written.counts));
+        }
+        shared.claims.end_changes(written.changing.drain(..));
+        shared.claims.end(written.ending.drain(..));
+        shared.claims.end(written.stopped.drain());
+        shared.admit(&std::mem::take(&mut written.quick_places));
+    }
+
+    fn synced(&mut self) {
+        self.floor.synced();
+    }
+
+    fn committed(&mut self, underway: Underway, _: &mut VecDeque<QueuedRequest>) -> usize {
+        // IMPORTANT: before any caller is told, so that the floor never passes them.
+        self.shared.admit(&underway.written.due_keys);
+        let covered = underway.written.covered;
+        self.shared.covered.fetch_max(covered, Ordering::AcqRel);
+        let Underway {
+            mut answers,
+            settled,
+            permits,
+            synced,
+            ..
+        } = underway;
+        answers.extend(settled.into_iter().map(Answer::settled));
+        self.answer(answers, permits, None);
+        synced
+    }
+
+    fn refused(
+        &mut self,
+        underway: Underway,
+        failure: &StoreError,
+        is_unknown: bool,
+    ) -> Vec<QueuedRequest> {
+        let Underway {
+            written,
+            mut answers,
+            settled,
+            permits,
+            ..
+        } = underway;
+        let mut again = Vec::new();
+        if failure.passes() {
+            self.given_up.changing.extend(written.changing);
+            self.given_up.waiting.extend(written.due_keys);
+            self.given_up.waiting.extend(written.quick_places);
+            // `Claims::begin` may have turned claims of these away while their change was on its way.
+            self.given_up.waiting.extend(written.turned_away);
+            again.extend(settled.into_iter().map(|(settle, _)| kept(settle, true)));
+        } else {
+            answers.extend(settled.into_iter().map(Answer::settled));
+        }
+        let failure = match self.shared.error(failure) {
+            // What was asked for may be done nevertheless.
+            error if is_unknown => Error::Unconfirmed(error.to_string()),
+            error => error,
+        };
+        self.answer(answers, permits, Some(failure));
+        again
+    }
+
+    fn refuse(
+        &mut self,
+        QueuedRequest { request, permit }: QueuedRequest,
+        failure: &StoreError,
+    ) -> Option<QueuedRequest> {
+        let request = match request {
+            Request::Settle(settle) if failure.passes() => {
+                let is_again = settle.is_again;
+                return Some(kept(settle, is_again));
+            }
+            request => request,
+        };
+        let failure = self.shared.error(failure);
+        let refused = |count: usize| (0..count).map(|_| failure.clone());
         let answer = match request {
             Request::Submit(entries, ack) => {
-                let answers = if self.is_short_of_room() {
-                    let directory = self.shared.path.display().to_string();
-                    vec![Err(Error::DiskFull { directory }); entries.len()]
-                } else {
-                    let entries = entries.into_iter();
-                    entries.map(|entry| batch.submit(entry)).collect()
-                };
-                Answer::Submitted(answers, ack)
+                Answer::Submitted(refused(entries.len()).map(Err).collect(), ack)
             }
             Request::Change(changes, ack) => {
-                let changes = changes.into_iter();
-                let answers = changes.map(|(change, ahead)| batch.change(change, ahead));
-                let answers = answers.collect();
-                Answer::Changed(answers, ack)
+                Answer::Changed(refused(changes.len()).map(Err).collect(), ack)
             }
-            Request::Forget {
-                keys_before,
-                ended_before,
-                ack,
-            } => Answer::Forgotten(batch.forget(keys_before, ended_before), ack),
-            // They are not added one by one.
-            Request::Settle(..) | Request::Close(_) => return None,
-        };
-        Some(answer)
-    }
-
-    /// The rows are changed: whoever looks at them from now on sees so.
-    fn written(&self, written: Written) {
-        self.shared.batches.fetch_add(1, Ordering::Release);
-        let mut contents = self.shared.contents();
-        contents.floor = written.floor;
-        batch::merge(&mut contents.counts, written.counts);
-        drop(contents);
-        self.shared.claims.end_changes(written.changing.into_iter());
-        self.shared.claims.end(written.ending.into_iter());
-        self.shared.admit(&written.quick_places);
-    }
-
-    /// Answers everybody, from within the runtime: an answer from this thread may wake one that takes
-    /// its place for the sake of a single answer.
-    fn answer(&self, answers: Vec<Answer>, trouble: Option<&Error>) {
-        let trouble = trouble.cloned();
-        let give = move || {
-            for answer in answers {
-                answer.give(trouble.as_ref());
+            Request::Settle(Settle { ack, .. }) | Request::Cover { ack, .. } => {
+                Answer::Settled(Err(failure.clone()), ack)
             }
+            Request::Forget { ack, .. } => Answer::Forgotten(Err(failure.clone()), ack),
         };
-        self.runtime.spawn(async move { give() });
+        self.answer(vec![answer], permit.into_iter().collect(), None);
+        None
     }
+}
 
-    fn is_short_of_room(&mut self) -> bool {
-        match self.room {
-            Some((at, is_short)) if at.elapsed() < LOOK_FOR_ROOM_EVERY => is_short,
-            _ => {
-                let space = self.shared.disk.space(&self.shared.path);
-                // What cannot be asked is found out by writing.
-                let is_short = space.is_ok_and(Space::is_short);
-                self.room = Some((Instant::now(), is_short));
-                is_short
-            }
-        }
-    }
+/// Adds settlements to a batch.
+fn settled(batch: &mut Batch<'_>, settle: &Settle) -> Result<(), Error> {
+    let mut settlements = settle.settlements.iter();
+    settlements.try_for_each(|settlement| batch.settle(settlement, settle.is_again))
+}
 
-    /// Notes the last commit now and then, so that a journal that ends too early is noticed even if
-    /// nothing in it tells.
-    fn note(&mut self) {
-        if self.noted.elapsed() < NOTE_EVERY {
-            return;
-        }
-        self.noted = Instant::now();
-        if let Err(error) = self.directory.note(self.commit) {
-            tracing::warn!(%error, "the last commit could not be noted; it is tried again");
-        }
-    }
-
-    fn close(mut self, ack: Option<super::request::Ack<Result<(), Error>>>) {
-        let trouble = self.shared.contents().trouble.replace(Error::Closed);
-        self.queue.close();
-        let mut tables = self
-            .shared
-            .tables
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        // One last sync: what was settled need not be done again.
-        let synced = match (tables.as_ref(), &trouble) {
-            (Some(tables), None) => tables
-                .database
-                .sync(&*self.shared.disk)
-                .map_err(|error| Error::Failed(error.to_string())),
-            _ => Ok(()),
-        };
-        *tables = None;
-        drop(tables);
-        let noted = self.directory.note(self.commit).map_err(Error::from);
-        let result = match trouble {
-            Some(trouble) => Err(trouble),
-            None => synced.and(noted),
-        };
-        // The lock goes before the answer: whoever hears it may open the store again.
-        drop(self.directory);
-        match ack {
-            Some(ack) => drop(ack.send(result)),
-            None => {
-                if let Err(error) = result {
-                    tracing::warn!(%error, "a store that was dropped could not be closed");
-                }
-            }
-        }
+/// Settlements that wait until the store writes again, without room in the queue.
+fn kept(settle: Settle, is_again: bool) -> QueuedRequest {
+    QueuedRequest {
+        request: Request::Settle(Settle { is_again, ..settle }),
+        permit: None,
     }
 }
 
 impl Answer {
-    fn give(self, trouble: Option<&Error>) {
+    fn settled((settle, answer): (Settle, Result<(), Error>)) -> Self {
+        Self::Settled(answer, settle.ack)
+    }
+
+    fn give(self, failure: Option<&Error>) {
         fn each<T>(
             answers: Vec<Result<T, Error>>,
-            trouble: Option<&Error>,
+            failure: Option<&Error>,
         ) -> Vec<Result<T, Error>> {
-            match trouble {
+            match failure {
                 // What was refused anyway keeps its reason.
-                Some(trouble) => answers
+                Some(failure) => answers
                     .into_iter()
-                    .map(|answer| answer.and_then(|_| Err(trouble.clone())))
+                    .map(|answer| answer.and_then(|_| Err(failure.clone())))
                     .collect(),
                 None => answers,
             }
         }
-        fn one<T>(answer: Result<T, Error>, trouble: Option<&Error>) -> Result<T, Error> {
-            match trouble {
-                Some(trouble) => answer.and_then(|_| Err(trouble.clone())),
+        fn one<T>(answer: Result<T, Error>, failure: Option<&Error>) -> Result<T, Error> {
+            match failure {
+                Some(failure) => answer.and_then(|_| Err(failure.clone())),
                 None => answer,
             }
         }
-        // Whoever does not wait any more does not want to know.
+        // A caller that does not wait any more does not want to know.
         match self {
-            Self::Submitted(answers, ack) => drop(ack.send(each(answers, trouble))),
-            Self::Changed(answers, ack) => drop(ack.send(each(answers, trouble))),
-            Self::Settled(answer, ack) => drop(ack.send(one(answer, trouble))),
-            Self::Forgotten(answer, ack) => drop(ack.send(one(answer, trouble))),
-        }
-    }
-}
-
-/// A writer that ends by a panic must not leave anybody in the dark.
-struct LastWords(Arc<Shared>);
-
-impl Drop for LastWords {
-    fn drop(&mut self) {
-        let mut contents = self.0.contents();
-        if contents.trouble.is_none() {
-            contents.trouble = Some(Error::Failed("the writer stopped".to_owned()));
+            Self::Submitted(answers, ack) => drop(ack.send(each(answers, failure))),
+            Self::Changed(answers, ack) => drop(ack.send(each(answers, failure))),
+            Self::Settled(answer, ack) => drop(ack.send(one(answer, failure))),
+            Self::Covered(ack) => drop(ack.send(one(Ok(()), failure))),
+            Self::Forgotten(answer, ack) => drop(ack.send(one(answer, failure))),
         }
     }
 }

@@ -1,19 +1,21 @@
 //! Many messages in one request, each on its own: one that is refused holds up none of the others.
 
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use laneway_delay::{Error, Extend, Message, MessageId};
+use laneway_delay::{Extend, Message, MessageId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::request::ExtendRequest;
 use super::view::{AcceptedView, ChangedView};
+use crate::http::body::Received;
 use crate::http::problem::Members;
 use crate::http::time::{Moment, Span};
 use crate::http::{App, Problem, body};
+use crate::messages::Error;
 
 /// The most messages in one batch.
 const MAX_BATCH: usize = 10_000;
@@ -27,8 +29,11 @@ struct Messages<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ids {
+struct WithdrawRequest {
     ids: Vec<String>,
+    /// Whether those are ended, too, that may have been delivered.
+    #[serde(default)]
+    stop: bool,
 }
 
 /// One message to extend, and by how much.
@@ -72,12 +77,13 @@ pub(in crate::http) async fn submit(
 ) -> Result<Response, Problem> {
     let (json, _turn) = read(&app, &headers, body).await?;
     let messages = messages(&json)?;
+    let request_id = super::request_id(&headers)?;
     let parsed = messages.iter();
     let parsed = parsed.map(|message| super::submission(&app, message.get().as_bytes()));
     let results = each(parsed, async |submissions| {
-        let answers = app.delays.submit(submissions).await;
+        let answers = app.delays.submit(submissions, request_id).await;
         for answer in &answers {
-            app.figures.submitted(answer);
+            app.delay_metrics.submitted(answer);
         }
         answers
     });
@@ -105,7 +111,10 @@ pub(in crate::http) async fn extend(
         let extend = ExtendRequest { by, to }.into_extend()?;
         Ok((MessageId::new(id)?, extend))
     });
-    let results = each(parsed, async |extends| app.delays.extend_all(extends).await);
+    let request_id = super::request_id(&headers)?;
+    let results = each(parsed, async |extends| {
+        app.delays.extend(extends, request_id).await
+    });
     Ok(changed(&results.await))
 }
 
@@ -116,23 +125,28 @@ pub(in crate::http) async fn withdraw(
     body: Body,
 ) -> Result<Response, Problem> {
     let (json, _turn) = read(&app, &headers, body).await?;
-    let request: Ids = body::parse(&json)?;
+    let request: WithdrawRequest = body::parse(&json)?;
     check_count("ids", request.ids.len())?;
     let parsed = request.ids.into_iter();
     let parsed = parsed.map(|id| MessageId::new(id).map_err(Problem::from));
-    let results = each(parsed, async |ids| app.delays.withdraw_all(ids).await);
+    let how = super::how(request.stop);
+    let request_id = super::request_id(&headers)?;
+    let results = each(parsed, async |ids| {
+        app.delays.withdraw(ids, how, request_id).await
+    });
     Ok(changed(&results.await))
 }
 
-/// Reads a body when its turn has come, so that batches cannot fill the memory all at once.
+/// Reads a body, and then waits for its turn to be worked on, so that batches cannot fill the memory all at once. A
+/// client that sends slowly has no turn meanwhile.
 async fn read<'a>(
     app: &'a App,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(Bytes, impl Drop + use<'a>), Problem> {
-    let turn = app.batches.acquire().await;
-    let turn = turn.map_err(|_| Problem::from(Error::Closed))?;
-    Ok((body::read_json(headers, body, app.max_body).await?, turn))
+) -> Result<(Received<'a>, impl Sized + use<'a>), Problem> {
+    let json = body::read_json(headers, body, app.max_body, &app.room).await?;
+    let turn = body::in_turn(app.batches.acquire()).await?;
+    Ok((json, turn))
 }
 
 fn messages(json: &[u8]) -> Result<Vec<&RawValue>, Problem> {
@@ -160,7 +174,7 @@ async fn each<T, A>(
     let mut answers = work(good).await.into_iter();
     let answer = |refusal: Result<(), Problem>| {
         refusal?;
-        let answer = answers.next().unwrap_or(Err(Error::Closed));
+        let answer = answers.next().unwrap_or(Err(Error::CLOSED));
         answer.map_err(Problem::from)
     };
     refusals.into_iter().map(answer).collect()

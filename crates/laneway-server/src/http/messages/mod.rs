@@ -9,20 +9,24 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use laneway_delay::{MessageId, Page, Query, StateName, Submission};
+use laneway::trace::TraceParent;
+use laneway_delay::{MessageId, Query, StateName, Submission, Target, Withdraw};
 use serde::Serialize;
 
 pub(super) use batch::{
     extend as extend_batch, submit as submit_batch, withdraw as withdraw_batch,
 };
-pub(super) use request::check_url;
 pub(crate) use view::{AcceptedView, MessageView};
 
 use super::{App, Problem, body, query};
+use crate::messages::{List, Listed};
 use request::{ExtendRequest, SubmitRequest};
 
 /// The largest body of anything but a batch: the largest payload in base64, and room beside it.
 const MAX_SINGLE: usize = 2 << 20;
+
+/// A proxy that sends a request to the next server sets it, so that no message is taken twice.
+const REQUEST_ID: &str = "laneway-request-id";
 
 /// `POST /v1/messages`
 pub(super) async fn submit(
@@ -30,7 +34,7 @@ pub(super) async fn submit(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let json = body::read_json(&headers, body, MAX_SINGLE.min(app.max_body)).await?;
+    let json = read(&app, &headers, body).await?;
     let mut submission = submission(&app, &json)?;
     if let Some(key) = idempotency_key(&headers)? {
         if submission
@@ -43,8 +47,12 @@ pub(super) async fn submit(
         }
         submission.idempotency_key = Some(key);
     }
-    let accepted = app.delays.submit_one(submission).await;
-    app.figures.submitted(&accepted);
+    trace(&mut submission, &headers);
+    let accepted = app
+        .delays
+        .submit_one(submission, request_id(&headers)?)
+        .await;
+    app.delay_metrics.submitted(&accepted);
     let accepted = accepted?;
     let location = format!("/v1/messages/{}", accepted.id);
     let view = AcceptedView::from(&accepted);
@@ -56,10 +64,51 @@ pub(super) async fn submit(
         .into_response())
 }
 
+/// Reads the body of anything but a batch.
+async fn read<'a>(
+    app: &'a App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<body::Received<'a>, Problem> {
+    body::read_json(headers, body, MAX_SINGLE.min(app.max_body), &app.room).await
+}
+
 fn submission(app: &App, json: &[u8]) -> Result<Submission, Problem> {
     let request: SubmitRequest<'_> = body::parse(json)?;
-    let submission = request.into_submission(app.delays.now(), app.client.guard());
-    submission.inspect_err(|_| app.figures.refused())
+    let submission = request.into_submission(app.delays.now());
+    let submission = submission.and_then(|submission| match submission.target {
+        // The store has an embedded bus beside it, which no other process can read.
+        Target::Bus(_) if !app.has_bus => Err(Problem::no_bus()),
+        _ => Ok(submission),
+    });
+    submission.inspect_err(|_| app.delay_metrics.refused())
+}
+
+/// Hands the trace of the request on to the callback, unless the message has one of its own. What is not a trace is
+/// left out: the message is accepted all the same.
+fn trace(submission: &mut Submission, headers: &HeaderMap) {
+    let Target::Callback(callback) = &mut submission.target else {
+        return;
+    };
+    let has = |name: &str| {
+        let mut own = callback.headers.iter();
+        own.any(|(own, _)| own.eq_ignore_ascii_case(name))
+    };
+    let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let Some(parent) = said("traceparent").filter(|parent| TraceParent::parse(parent).is_ok())
+    else {
+        return;
+    };
+    if has("traceparent") || has("tracestate") {
+        return;
+    }
+    let state = said("tracestate").filter(|state| state.len() <= 512);
+    callback
+        .headers
+        .push(("traceparent".to_owned(), parent.to_owned()));
+    callback
+        .headers
+        .extend(state.map(|state| ("tracestate".to_owned(), state.to_owned())));
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -72,9 +121,21 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
             "it has characters that are not visible ASCII: use others",
         )
     })?;
-    // With quotes it is the same key: the draft of the header wants them, and hardly anybody sends them.
+    // With quotes it is the same key: the draft of the header wants them, and few clients send them.
     let unquoted = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
     Ok(Some(unquoted.unwrap_or(key).to_owned()))
+}
+
+/// What a proxy calls this request, the same for all of its tries.
+pub(super) fn request_id(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let Some(value) = headers.get(REQUEST_ID) else {
+        return Ok(None);
+    };
+    let id = value.to_str().ok();
+    let id = id.filter(|id| !id.is_empty() && id.len() <= MessageId::MAX_BYTES);
+    let detail = "it is not 1 to 128 visible characters of ASCII: set it to `$request_id` in nginx";
+    let id = id.ok_or_else(|| Problem::invalid("Laneway-Request-Id", detail))?;
+    Ok(Some(id))
 }
 
 /// `POST /v1/messages/{id}/extend`
@@ -85,9 +146,10 @@ pub(super) async fn extend(
     body: Body,
 ) -> Result<Response, Problem> {
     let id = MessageId::new(id)?;
-    let json = body::read_json(&headers, body, MAX_SINGLE.min(app.max_body)).await?;
+    let json = read(&app, &headers, body).await?;
     let request: ExtendRequest = body::parse(&json)?;
-    let message = app.delays.extend(&id, request.into_extend()?).await?;
+    let (extend, request_id) = (request.into_extend()?, request_id(&headers)?);
+    let message = app.delays.extend_one(id, extend, request_id).await?;
     Ok(Json(MessageView::brief(&message)).into_response())
 }
 
@@ -95,9 +157,24 @@ pub(super) async fn extend(
 pub(super) async fn withdraw(
     State(app): State<App>,
     Path(id): Path<String>,
+    RawQuery(text): RawQuery,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let message = app.delays.withdraw(&MessageId::new(id)?).await?;
+    let asked = query::parse(text.as_deref(), &["stop"])?;
+    let how = how(asked.flag("stop")?);
+    let id = MessageId::new(id)?;
+    let request_id = request_id(&headers)?;
+    let message = app.delays.withdraw_one(id, how, request_id).await?;
     Ok(Json(MessageView::brief(&message)).into_response())
+}
+
+/// How a message is taken back.
+fn how(stop: bool) -> Withdraw {
+    if stop {
+        Withdraw::Stop
+    } else {
+        Withdraw::Unsent
+    }
 }
 
 /// `GET /v1/messages/{id}`
@@ -122,7 +199,7 @@ pub(super) async fn list(
         Some(name) => name.parse()?,
         None => StateName::Scheduled,
     };
-    let page = app.delays.list(&asked.into_query(state)?).await?;
+    let page = app.delays.list(&asked.into_list(state)?).await?;
     Ok(page_of(&page))
 }
 
@@ -131,25 +208,28 @@ struct PageView<'a> {
     messages: Vec<MessageView<'a>>,
     /// What to send as `after` for the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
+    next: Option<&'a str>,
+    /// Shards whose messages are missing, since no center has them now.
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    incomplete: &'a [u32],
 }
 
-pub(super) fn page_of(page: &Page) -> Response {
+pub(super) fn page_of(page: &Listed) -> Response {
     let view = PageView {
         messages: page.messages.iter().map(MessageView::brief).collect(),
-        next: page.next.map(|next| next.to_string()),
+        next: page.next.as_deref(),
+        incomplete: &page.incomplete,
     };
     Json(view).into_response()
 }
 
-impl query::Asked {
-    /// The query for a list in this state.
-    pub(super) fn into_query(self, state: StateName) -> Result<Query, Problem> {
+impl query::QueryParams {
+    /// The list of those in this state.
+    pub(super) fn into_list(self, state: StateName) -> Result<List, Problem> {
         let mut query = Query::new(state);
         query.topic = self.get("topic").map(str::to_owned);
         query.from = self.moment("from")?;
         query.until = self.moment("until")?;
-        query.after = self.get("after").map(str::parse).transpose()?;
         if let Some(limit) = self.get("limit") {
             let usable = limit
                 .parse()
@@ -160,6 +240,7 @@ impl query::Asked {
                 Problem::invalid("limit", detail)
             })?;
         }
-        Ok(query)
+        let after = self.get("after").map(str::to_owned);
+        Ok(List { query, after })
     }
 }

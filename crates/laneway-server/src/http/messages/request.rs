@@ -9,7 +9,6 @@ use base64::engine::general_purpose::STANDARD;
 use laneway::Envelope;
 use laneway::envelope::ContentType;
 use laneway::topic::TopicName;
-use laneway_delay::callback::{self, Guard};
 use laneway_delay::{
     BusTarget, Callback, Extend, MessageId, Method, Schedule, Submission, Target, Timestamp, When,
 };
@@ -17,6 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::http::Problem;
+use crate::http::body::Object;
 use crate::http::time::{LAST, Moment, Span};
 
 const JSON: &str = "application/json";
@@ -39,17 +39,20 @@ pub(super) struct SubmitRequest<'a> {
     content_type: Option<String>,
     delay: Option<Span>,
     deliver_at: Option<Moment>,
-    target: TargetRequest,
+    target: Object<TargetRequest>,
     retry: Option<Vec<Span>>,
     #[serde(default)]
     metadata: BTreeMap<String, String>,
+    #[serde(default)]
+    replace: bool,
 }
 
+/// One of them.
 #[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum TargetRequest {
-    Callback(CallbackRequest),
-    Bus(BusRequest),
+#[serde(deny_unknown_fields)]
+struct TargetRequest {
+    callback: Option<Object<CallbackRequest>>,
+    bus: Option<Object<BusRequest>>,
 }
 
 #[derive(Deserialize)]
@@ -79,12 +82,8 @@ pub(super) struct ExtendRequest {
 }
 
 impl SubmitRequest<'_> {
-    /// Checks everything that can be checked before the message is taken.
-    pub(super) fn into_submission(
-        self,
-        now: Timestamp,
-        guard: &Guard,
-    ) -> Result<Submission, Problem> {
+    /// Checks what the HTTP API promises beyond [`Delays::submit`](laneway_delay::Delays::submit), which checks the rest.
+    pub(super) fn into_submission(self, now: Timestamp) -> Result<Submission, Problem> {
         let when = self.when(now)?;
         let (payload, kind) = self.content()?;
         let retry = self
@@ -97,9 +96,10 @@ impl SubmitRequest<'_> {
             payload,
             content_type: self.content_type.or_else(|| kind.map(str::to_owned)),
             when,
-            target: self.target.into_target(guard)?,
+            target: self.target.0.into_target()?,
             retry,
             metadata: self.metadata,
+            replace: self.replace,
         };
         check_content_type(&submission)?;
         if let Target::Bus(target) = &submission.target {
@@ -159,29 +159,28 @@ impl SubmitRequest<'_> {
 }
 
 impl TargetRequest {
-    fn into_target(self, guard: &Guard) -> Result<Target, Problem> {
-        match self {
-            Self::Callback(callback) => callback.into_target(guard),
-            Self::Bus(bus) => Ok(Target::Bus(BusTarget {
+    fn into_target(self) -> Result<Target, Problem> {
+        match (self.callback, self.bus) {
+            (Some(Object(callback)), None) => callback.into_target(),
+            (None, Some(Object(bus))) => Ok(Target::Bus(BusTarget {
                 topic: bus.topic,
                 aggregate_id: bus.aggregate_id,
                 event_type: bus.event_type,
             })),
+            (None, None) => Err(Problem::invalid(
+                "target",
+                "there is neither callback nor bus: say where it goes",
+            )),
+            (Some(_), Some(_)) => Err(Problem::invalid(
+                "target",
+                "there are both callback and bus: send one of them",
+            )),
         }
     }
 }
 
 impl CallbackRequest {
-    fn into_target(self, guard: &Guard) -> Result<Target, Problem> {
-        check_url("target.callback.url", &self.url, guard)?;
-        for (name, value) in &self.headers {
-            if let Err(error) = callback::check_header(name, value) {
-                return Err(Problem::invalid(
-                    "target.callback.headers",
-                    error.to_string(),
-                ));
-            }
-        }
+    fn into_target(self) -> Result<Target, Problem> {
         let method = match self.method {
             Some(method) => method.parse()?,
             None => Method::Post,
@@ -195,14 +194,6 @@ impl CallbackRequest {
     }
 }
 
-/// Whether this server would ever call the URL.
-pub(crate) fn check_url(field: &str, url: &str, guard: &Guard) -> Result<(), Problem> {
-    match guard.check(url) {
-        Ok(_) => Ok(()),
-        Err(refused) => Err(Problem::invalid(field, refused.to_string())),
-    }
-}
-
 fn check_content_type(submission: &Submission) -> Result<(), Problem> {
     let Some(kind) = &submission.content_type else {
         return Ok(());
@@ -213,7 +204,7 @@ fn check_content_type(submission: &Submission) -> Result<(), Problem> {
     }
 }
 
-/// What the bus would refuse when the message is due is refused now, while somebody listens.
+/// What the bus would refuse when the message is due is refused now, while the client listens.
 fn check_bus(target: &BusTarget, submission: &Submission) -> Result<(), Problem> {
     if let Err(error) = TopicName::new(&target.topic) {
         return Err(Problem::invalid("target.bus.topic", error.to_string()));

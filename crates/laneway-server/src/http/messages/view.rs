@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use laneway_delay::{Accepted, DeathCause, Event, Happening, Message, Schedule, State, Target};
+use laneway_delay::{Accepted, DeathCause, Event, HistoryEvent, Message, Schedule, State, Target};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::config::value::show_time;
 use crate::http::time::date;
 
 /// What a submission became.
@@ -19,6 +18,9 @@ pub(crate) struct AcceptedView {
     pub(crate) due: String,
     /// Whether an earlier submission with the same id or key made it.
     pub(crate) duplicate: bool,
+    /// The state of a message that an earlier submission made: one that has ended does not fire again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<&'static str>,
 }
 
 impl From<&Accepted> for AcceptedView {
@@ -27,6 +29,11 @@ impl From<&Accepted> for AcceptedView {
             id: accepted.id.to_string(),
             due: date(accepted.due),
             duplicate: !accepted.is_new,
+            state: match accepted.state {
+                _ if accepted.is_new => None,
+                Some(state) => Some(state.name()),
+                None => Some("forgotten"),
+            },
         }
     }
 }
@@ -37,6 +44,16 @@ pub(crate) struct ChangedView<'a> {
     id: &'a str,
     state: &'static str,
     due: String,
+    #[serde(skip_serializing_if = "is_false")]
+    may_have_been_delivered: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl<'a> From<&'a Message> for ChangedView<'a> {
@@ -45,8 +62,14 @@ impl<'a> From<&'a Message> for ChangedView<'a> {
             id: message.id.as_str(),
             state: message.record.state().name(),
             due: date(message.record.due()),
+            may_have_been_delivered: may_have_been_delivered(message),
         }
     }
+}
+
+/// Whether an attempt may have delivered a message that does not count as delivered.
+fn may_have_been_delivered(message: &Message) -> bool {
+    message.record.is_in_doubt() && !matches!(message.record.state(), State::Delivered { .. })
 }
 
 /// A message. Lists leave out the payload and the history.
@@ -65,17 +88,26 @@ pub(crate) struct MessageView<'a> {
     /// Why it was given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
+    /// Whether an attempt gave no answer.
+    #[serde(skip_serializing_if = "is_false")]
+    may_have_been_delivered: bool,
     accepted: String,
     attempts: u32,
     failures: u32,
-    target: TargetView<'a>,
+    /// Why the last attempt failed, or was put off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<&'a str>,
+    /// Lists over many machines leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<TargetView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry: Option<Vec<String>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     metadata: &'a BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
-    payload_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_bytes: Option<usize>,
     #[serde(flatten)]
     payload: Option<PayloadView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,6 +183,7 @@ impl<'a> MessageView<'a> {
             }
             _ => {}
         }
+        let is_known = !matches!(&message.target, Target::Callback(it) if it.url.is_empty());
         Self {
             id: message.id.as_str(),
             topic: &message.topic,
@@ -159,22 +192,39 @@ impl<'a> MessageView<'a> {
             next_attempt,
             ended,
             cause,
+            may_have_been_delivered: may_have_been_delivered(message),
             accepted: date(message.accepted),
             attempts: record.attempts(),
             failures: record.failures(),
-            target: TargetView::of(&message.target),
+            last_error: last_error(message),
+            target: is_known.then(|| TargetView::of(&message.target)),
             retry: message.retry.as_ref().map(waits),
             metadata: &message.metadata,
             content_type: message.content_type.as_deref(),
-            payload_bytes: message.payload.len(),
+            payload_bytes: is_known.then(|| message.payload.len()),
             payload: None,
             history: None,
         }
     }
 }
 
+fn last_error(message: &Message) -> Option<&str> {
+    let mut events = message.history.iter().rev();
+    events.find_map(|event| match &event.what {
+        HistoryEvent::Failed { reason, .. } | HistoryEvent::Postponed { reason } => {
+            Some(reason.as_str())
+        }
+        _ => None,
+    })
+}
+
 fn waits(schedule: &Schedule) -> Vec<String> {
-    schedule.waits().iter().copied().map(show_time).collect()
+    schedule
+        .waits()
+        .iter()
+        .copied()
+        .map(laneway_units::format_duration)
+        .collect()
 }
 
 impl<'a> TargetView<'a> {
@@ -188,7 +238,9 @@ impl<'a> TargetView<'a> {
                     .iter()
                     .map(|(name, _)| name.as_str())
                     .collect(),
-                timeout: callback.timeout.map(|time: Duration| show_time(time)),
+                timeout: callback
+                    .timeout
+                    .map(|time: Duration| laneway_units::format_duration(time)),
             },
             Target::Bus(bus) => Self::Bus {
                 topic: &bus.topic,
@@ -224,26 +276,27 @@ impl<'a> EventView<'a> {
             of: None,
         };
         match &event.what {
-            Happening::Extended { due } => {
+            HistoryEvent::Extended { due } => {
                 view.what = "extended";
                 view.due = Some(date(*due));
             }
-            Happening::Failed { attempt, reason } => {
+            HistoryEvent::Failed { attempt, reason } => {
                 view.what = "failed";
                 view.attempt = Some(*attempt);
                 view.reason = Some(reason);
             }
-            Happening::Postponed { reason } => {
+            HistoryEvent::Postponed { reason } => {
                 view.what = "postponed";
                 view.reason = Some(reason);
             }
-            Happening::Delivered { attempt } => {
+            HistoryEvent::Delivered { attempt } => {
                 view.what = "delivered";
                 view.attempt = Some(*attempt);
             }
-            Happening::Died => view.what = "died",
-            Happening::Withdrawn => view.what = "withdrawn",
-            Happening::Replayed { of } => {
+            HistoryEvent::Died => view.what = "died",
+            HistoryEvent::Withdrawn => view.what = "withdrawn",
+            HistoryEvent::Stopped => view.what = "stopped",
+            HistoryEvent::Replayed { of } => {
                 view.what = "replayed";
                 view.of = Some(of.as_str());
             }

@@ -1,4 +1,4 @@
-//! Work that is finished also when nobody waits for it any more.
+//! Work that is finished also when its caller has given up.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,15 +8,15 @@ use tokio::runtime::Handle;
 
 /// A future that goes on by itself if it is dropped between its first poll and its end.
 ///
-/// A publish whose caller gives up may already be on its way to the disk. Somebody must still tell
-/// the readers when it gets there, or the record would lie unread until the next one comes.
-pub(super) struct Finish<T: Send + 'static> {
+/// A publish whose caller gives up may already be on its way to the disk. [`Finish`] goes on with it
+/// on a task, which tells the readers when it gets there, or the record would lie unread until the next one comes.
+pub(crate) struct Finish<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     begun: bool,
 }
 
 impl<T: Send + 'static> Finish<T> {
-    pub(super) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             work: Some(Box::pin(work)),
             begun: false,

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::store::{Log, Store};
 use crate::broker::{BoxFuture, BrokerError};
@@ -18,18 +20,20 @@ pub(crate) struct MemoryStore {
 
 impl Store for MemoryStore {
     fn topics(&self) -> BoxFuture<'_, Result<Vec<Topic>, BrokerError>> {
-        let topics = lock(&self.topics).values().cloned().collect();
+        let topics = self.topics.lock().values().cloned().collect();
         Box::pin(std::future::ready(Ok(topics)))
     }
 
     fn put_topic<'a>(&'a self, topic: &'a Topic) -> BoxFuture<'a, Result<(), BrokerError>> {
-        lock(&self.topics).insert(topic.name().clone(), topic.clone());
+        self.topics
+            .lock()
+            .insert(topic.name().clone(), topic.clone());
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn remove_topic<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>> {
-        lock(&self.topics).remove(topic);
-        lock(&self.logs).retain(|(name, _), _| name != topic);
+        self.topics.lock().remove(topic);
+        self.logs.lock().retain(|(name, _), _| name != topic);
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -38,7 +42,9 @@ impl Store for MemoryStore {
         topic: &'a TopicName,
         partition: u32,
     ) -> BoxFuture<'a, Result<Arc<dyn Log>, BrokerError>> {
-        let log = lock(&self.logs)
+        let log = self
+            .logs
+            .lock()
             .entry((topic.clone(), partition))
             .or_default()
             .clone();
@@ -74,7 +80,7 @@ impl Contents {
 
 impl Log for MemoryLog {
     fn append(&self, records: Vec<Record>) -> BoxFuture<'_, Result<u64, BrokerError>> {
-        let mut contents = lock(&self.0);
+        let mut contents = self.0.lock();
         let offset = contents.next();
         for record in records {
             contents.bytes += record.size() as u64;
@@ -85,7 +91,7 @@ impl Log for MemoryLog {
     }
 
     fn read(&self, from: u64, most: usize) -> BoxFuture<'_, Result<Vec<Delivered>, BrokerError>> {
-        let contents = lock(&self.0);
+        let contents = self.0.lock();
         let from = from.max(contents.first);
         let skip = usize::try_from(from - contents.first).unwrap_or(usize::MAX);
         let records = contents
@@ -103,16 +109,16 @@ impl Log for MemoryLog {
     }
 
     fn span(&self) -> Range<u64> {
-        let contents = lock(&self.0);
+        let contents = self.0.lock();
         contents.first..contents.next()
     }
 
     fn bytes(&self) -> u64 {
-        lock(&self.0).bytes
+        self.0.lock().bytes
     }
 
     fn trim(&self, before: u64) -> BoxFuture<'_, Result<(), BrokerError>> {
-        let mut contents = lock(&self.0);
+        let mut contents = self.0.lock();
         while contents.first < before {
             let Some(record) = contents.records.pop_front() else {
                 break;
@@ -133,7 +139,7 @@ impl Log for MemoryLog {
         group: &'a str,
         position: &'a Position,
     ) -> BoxFuture<'a, Result<(), BrokerError>> {
-        let mut contents = lock(&self.0);
+        let mut contents = self.0.lock();
         if let Some(saved) = contents.positions.get_mut(group) {
             if saved.is_behind(position) {
                 saved.clone_from(position);
@@ -151,11 +157,7 @@ impl Log for MemoryLog {
         &'a self,
         group: &'a str,
     ) -> BoxFuture<'a, Result<Option<Position>, BrokerError>> {
-        let position = lock(&self.0).positions.get(group).cloned();
+        let position = self.0.lock().positions.get(group).cloned();
         Box::pin(std::future::ready(Ok(position)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,14 +7,18 @@
 //! | `file` | a store on disk |
 //! | `finish` | appends that go on when their caller gives up |
 //! | `member` | a group at a topic |
+//! | `logs` | logs of raw records, read without a group |
 //! | `reader` | reads a log for a group, and waits at its end |
 //! | `retention` | removes what is too old or too much |
 //!
 //! Topics with [`Storage::Memory`] live in a memory store in either broker; only their declaration
 //! is kept on disk by `file:`.
 
+#[cfg(feature = "file")]
 pub(crate) mod file;
-mod finish;
+pub(crate) mod finish;
+#[cfg(feature = "log")]
+mod logs;
 mod member;
 mod memory;
 mod reader;
@@ -23,25 +27,38 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{RwLock, watch};
 use tokio::task::AbortHandle;
 
+#[cfg(feature = "file")]
+pub use self::file::FileLimits;
+#[cfg(feature = "file")]
 pub(crate) use self::file::FileStore;
 pub(crate) use self::store::{Log, Store};
 
 use self::finish::Finish;
-use self::member::{LogClaim, OnlyMember, Place};
+#[cfg(feature = "log")]
+use self::logs::Life;
+use self::member::{Held, OnlyMember};
 use self::memory::MemoryStore;
-use super::tenure::Tenure;
-use super::{BoxFuture, Broker, BrokerError, Claim, Lag, Member, Offsets, Start};
+#[cfg(feature = "log")]
+use super::log::Logs;
+use super::subscriptions::Subscriptions;
+use super::{BoxFuture, Broker, BrokerError, Lag, Member, Offsets, Start, subscribe_once};
+use crate::planted::planted;
 use crate::record::{Delivered, Record};
 use crate::settle::Position;
-use crate::topic::{Decision, Growth, Storage, Strategy, Topic, TopicName, reconcile};
+use crate::supervise::supervise;
+use crate::time::now_ms;
+use crate::topic::{
+    Compression, Decision, Growth, Kind, Storage, Strategy, Topic, TopicName, reconcile,
+};
 
 /// A broker inside the process.
 pub(crate) struct Embedded {
@@ -56,7 +73,7 @@ struct Inner {
     volatile: MemoryStore,
     topics: RwLock<HashMap<TopicName, Arc<TopicState>>>,
     /// Which group reads which topic, so that none does so twice.
-    joined: Mutex<HashSet<(TopicName, String)>>,
+    subscriptions: Subscriptions,
     closed: AtomicBool,
 }
 
@@ -70,6 +87,9 @@ pub(super) struct Partition {
     log: Arc<dyn Log>,
     /// One past the last durable record. Readers see nothing beyond it.
     end: watch::Sender<u64>,
+    /// Whether it is there, for those who read it without a group.
+    #[cfg(feature = "log")]
+    life: watch::Sender<Life>,
 }
 
 impl Partition {
@@ -94,11 +114,19 @@ impl Embedded {
 
     /// A broker over a store, with the topics that the store has.
     pub(crate) async fn over(store: Arc<dyn Store>) -> Result<Self, BrokerError> {
+        Self::over_every(store, retention::EVERY).await
+    }
+
+    /// The same, with how often it is looked for what retention removes.
+    pub(crate) async fn over_every(
+        store: Arc<dyn Store>,
+        retain_every: Duration,
+    ) -> Result<Self, BrokerError> {
         let inner = Arc::new(Inner {
             durable: store,
             volatile: MemoryStore::default(),
             topics: RwLock::default(),
-            joined: Mutex::default(),
+            subscriptions: Subscriptions::default(),
             closed: AtomicBool::new(false),
         });
         for topic in inner.durable.topics().await? {
@@ -106,7 +134,13 @@ impl Embedded {
             let name = state.topic.name().clone();
             inner.topics.write().await.insert(name, state);
         }
-        let task = tokio::spawn(retention::run(Arc::downgrade(&inner)));
+        let retained = Arc::downgrade(&inner);
+        let task = tokio::spawn(async move {
+            supervise("retention", || {
+                retention::run(retained.clone(), retain_every)
+            })
+            .await;
+        });
         Ok(Self {
             inner,
             retention: Mutex::new(Some(task.abort_handle())),
@@ -116,7 +150,7 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if let Some(task) = lock(&self.retention).take() {
+        if let Some(task) = self.retention.lock().take() {
             task.abort();
         }
     }
@@ -137,7 +171,12 @@ impl Inner {
         for partition in topic.partitions().iter().skip(partitions.len()) {
             let log = store.log(topic.name(), partition).await?;
             let end = watch::Sender::new(log.span().end);
-            partitions.push(Arc::new(Partition { log, end }));
+            partitions.push(Arc::new(Partition {
+                log,
+                end,
+                #[cfg(feature = "log")]
+                life: watch::Sender::new(Life::Open),
+            }));
         }
         Ok(Arc::new(TopicState { topic, partitions }))
     }
@@ -168,14 +207,16 @@ impl Inner {
             .ok_or_else(|| BrokerError::UnknownTopic(name.clone()))
     }
 
+    /// Once begun it goes on when its caller gives up: the store and the broker must know the same topics.
     async fn declare(
-        &self,
-        declared: &Topic,
+        self: Arc<Self>,
+        declared: Topic,
         strategy: Strategy,
         growth: Growth,
     ) -> Result<Topic, BrokerError> {
         self.check_open()?;
-        // Held throughout, so that two declarations of one topic meet, and nobody joins meanwhile.
+        let declared = &supported(&declared)?;
+        // Held throughout, so that two declarations of one topic meet, and no member joins meanwhile.
         let mut topics = self.topics.write().await;
         let existing = topics.get(declared.name());
         let existing_topic = existing.map(|state| &state.topic);
@@ -200,23 +241,32 @@ impl Inner {
         Ok(topic)
     }
 
-    async fn delete(&self, name: &TopicName) -> Result<(), BrokerError> {
+    /// Once begun it goes on when its caller gives up, as [`declare`](Self::declare) does.
+    async fn delete(self: Arc<Self>, name: TopicName) -> Result<(), BrokerError> {
+        let name = &name;
         self.check_open()?;
         let mut topics = self.topics.write().await;
         find(&topics, name)?;
         self.check_unread(name)?;
         self.durable.remove_topic(name).await?;
         self.volatile.remove_topic(name).await?;
+        #[cfg(feature = "log")]
+        let removed = topics.get(name).cloned();
         topics.remove(name);
+        #[cfg(feature = "log")]
+        if let Some(removed) = removed {
+            // A follower that is told waits for the lock, and finds it gone.
+            removed.end(Life::Deleted);
+        }
         Ok(())
     }
 
     fn check_unread(&self, topic: &TopicName) -> Result<(), BrokerError> {
-        match lock(&self.joined).iter().find(|(read, _)| read == topic) {
+        match self.subscriptions.group_reading(topic) {
             None => Ok(()),
-            Some((topic, group)) => Err(BrokerError::InUseBy {
+            Some(group) => Err(BrokerError::InUseBy {
                 topic: topic.clone(),
-                group: group.clone(),
+                group,
             }),
         }
     }
@@ -231,21 +281,23 @@ impl Inner {
         // Held until it is a member: the topic must not change in between.
         let topics = self.topics.read().await;
         let topic = find(&topics, name)?;
-        let place = Arc::new(Place::take(self.clone(), name, group)?);
+        let guard = Arc::new(subscribe_once(&self.subscriptions, name, group)?);
         drop(topics);
         let mut positions = Vec::with_capacity(topic.partitions.len());
         for partition in &topic.partitions {
             positions.push(partition.log.position(group).await?);
         }
-        // To a group that has read before, a partition without a position is a new one.
-        let start = if positions.iter().any(Option::is_some) {
+        // To a group that has read before, a partition without a position is a new one. That it has tells the first
+        // partition, which gets its position last: a first join that dies before that was none.
+        let start = if positions.first().is_some_and(Option::is_some) {
             Start::Earliest
         } else {
             start
         };
         let epoch = next_epoch(&topic, group).await?;
-        let mut claims: VecDeque<Arc<dyn Claim>> = VecDeque::with_capacity(positions.len());
-        for ((number, partition), position) in (0..).zip(&topic.partitions).zip(positions) {
+        let mut held = VecDeque::with_capacity(positions.len());
+        let partitions: Vec<_> = (0..).zip(&topic.partitions).zip(positions).collect();
+        for ((number, partition), position) in partitions.into_iter().rev() {
             let position = if let Some(position) = position {
                 position
             } else {
@@ -258,17 +310,17 @@ impl Inner {
                 partition.log.save_position(group, &position).await?;
                 position
             };
-            claims.push_back(Arc::new(LogClaim {
+            let partition = Held {
                 number,
                 epoch,
+                is_plain: topic.topic.kind() == Kind::Plain,
                 group: group.to_owned(),
-                position,
                 partition: partition.clone(),
-                tenure: Tenure::lasting(),
-                _place: place.clone(),
-            }));
+                _guard: guard.clone(),
+            };
+            held.push_front((partition, position));
         }
-        Ok(Box::new(OnlyMember { claims }))
+        Ok(Box::new(OnlyMember::new(held)))
     }
 }
 
@@ -280,6 +332,28 @@ fn find(
         .get(name)
         .cloned()
         .ok_or_else(|| BrokerError::UnknownTopic(name.clone()))
+}
+
+/// The topic without what a preset asks for and is not there. There is one copy of everything, and what is
+/// compressed is up to the store.
+fn supported(declared: &Topic) -> Result<Topic, BrokerError> {
+    let topic = declared.where_there_is(|compression| compression == Compression::None);
+    let unsupported = |what, instead| {
+        Err(BrokerError::Unsupported {
+            topic: topic.name().clone(),
+            what,
+            instead,
+        })
+    };
+    match (topic.compression(), topic.replicas()) {
+        (Some(other), _) if other != Compression::None => {
+            unsupported(format!("compression {other}"), "none, or no compression")
+        }
+        (_, Some(copies)) if copies > 1 => {
+            unsupported(format!("{copies} replicas"), "1, or no replicas")
+        }
+        _ => Ok(topic),
+    }
 }
 
 /// Counts how often a group has joined a topic. It is kept as a position of a group of its own, so
@@ -306,7 +380,8 @@ impl Broker for Embedded {
         strategy: Strategy,
         growth: Growth,
     ) -> BoxFuture<'a, Result<Topic, BrokerError>> {
-        Box::pin(self.inner.declare(topic, strategy, growth))
+        let declaring = self.inner.clone().declare(topic.clone(), strategy, growth);
+        Box::pin(Finish::new(declaring))
     }
 
     fn describe<'a>(
@@ -331,7 +406,11 @@ impl Broker for Embedded {
     }
 
     fn delete<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), BrokerError>> {
-        Box::pin(self.inner.delete(topic))
+        let deleting = self.inner.clone().delete(topic.clone());
+        if planted("C4") {
+            return Box::pin(deleting);
+        }
+        Box::pin(Finish::new(deleting))
     }
 
     fn publish<'a>(
@@ -394,6 +473,11 @@ impl Broker for Embedded {
         })
     }
 
+    #[cfg(feature = "log")]
+    fn logs(&self) -> &dyn Logs {
+        self
+    }
+
     fn lag<'a>(
         &'a self,
         topic: &'a TopicName,
@@ -419,7 +503,11 @@ impl Broker for Embedded {
     fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
             self.inner.closed.store(true, Ordering::SeqCst);
-            if let Some(task) = lock(&self.retention).take() {
+            #[cfg(feature = "log")]
+            for topic in self.inner.topics.read().await.values() {
+                topic.end(Life::Closed);
+            }
+            if let Some(task) = self.retention.lock().take() {
                 task.abort();
             }
             self.inner.durable.close().await
@@ -457,12 +545,4 @@ async fn lag_of(number: u32, log: &dyn Log, group: &str) -> Result<Lag, BrokerEr
 fn age_of(delivered: &Delivered) -> Duration {
     let age = now_ms().saturating_sub(delivered.record.timestamp_ms);
     Duration::from_millis(u64::try_from(age).unwrap_or(0))
-}
-
-pub(crate) fn now_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

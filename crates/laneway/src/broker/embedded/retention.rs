@@ -3,26 +3,28 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Inner, Log, TopicState, now_ms};
+use super::{Inner, Log, TopicState};
 use crate::broker::BrokerError;
+use crate::time::now_ms;
 use crate::topic::Retention;
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked for what can go, unless a store on disk is opened with another value.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// Read at once when looking for the first record that is young enough.
 const CHUNK: usize = 256;
 
-pub(super) async fn run(broker: Weak<Inner>) {
+/// Looks every so often, for as long as the broker lives.
+pub(super) async fn run(broker: Weak<Inner>, every: Duration) {
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(every).await;
         let Some(broker) = broker.upgrade() else {
             return;
         };
         let topics: Vec<_> = broker.topics.read().await.values().cloned().collect();
         for topic in topics {
             if let Err(error) = enforce(&topic).await {
-                tracing::warn!(topic = %topic.topic.name(), %error, "retention failed; it is tried again");
+                tracing::warn!(topic = %topic.topic.name(), %error, "retention failed, retrying");
             }
         }
     }

@@ -61,6 +61,15 @@ pub(crate) trait Log: Send + Sync + 'static {
         position: &'a Position,
     ) -> BoxFuture<'a, Result<(), BrokerError>>;
 
+    /// The same, and a power cut does not bring back an older one: for those who must not repeat anything.
+    fn sync_position<'a>(
+        &'a self,
+        group: &'a str,
+        position: &'a Position,
+    ) -> BoxFuture<'a, Result<(), BrokerError>> {
+        self.save_position(group, position)
+    }
+
     /// What a group has settled.
     fn position<'a>(
         &'a self,

@@ -1,7 +1,7 @@
 //! What the bus keeps about topics, in a compacted topic of its own.
 //!
 //! Kafka has no place for what a topic is declared to be, and forgets what an idle group has committed.
-//! So both are entries of a log with one partition, `laneway.catalog`, which everybody reads to its end
+//! So both are entries of a log with one partition, `laneway.catalog`, which every process reads to its end
 //! before answering.
 //!
 //! # Compare and set, on a log
@@ -10,22 +10,23 @@
 //! *base* the offset of the proposal that its author took for the current one. Of all proposals for an
 //! entry, the one with the highest base counts; of several with the same base, the first in the log.
 //!
-//! - Whoever changes an entry reads to the end, appends a proposal, reads on to it, and then knows: if it
-//!   counts, the change was made; if not, somebody else was faster, and it begins anew.
+//! - [`Catalog::change`] reads to the end, appends a proposal, and reads on to it: if it counts, the change was made; if
+//!   not, another process was faster, and it begins anew.
 //! - The base of a proposal is one that counted when it was read. So the proposals that ever counted are a
 //!   chain: each is the first in the log whose base is the one before. Nothing that counted is overwritten
-//!   by somebody who had not seen it.
+//!   by a process that had not read it.
 //! - Every proposal has a key of its own. The log is compacted, which removes proposals whose key has been
-//!   written again, as empty. That is done by whoever made a proposal that did not count, and by whoever
-//!   made one that did for the one before it. What is removed is thus never the current one, and without
+//!   written again, as empty. The author of a proposal does that: for its own if it did not count, and
+//!   for the one before it if it did. What is removed is thus never the current one, and without
 //!   it the current one has the highest base all the same.
 //!
-//! Nobody needs a clock, a lock or a transaction.
+//! None of this needs a clock, a lock or a transaction.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
@@ -35,7 +36,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::client::{ANSWER_WITHIN, Telling};
-use super::stretch::Stretch;
+use super::range_reader::RangeReader;
 
 /// Others change an entry at the same time, and each time one of them gets through.
 const TRIES: usize = 100;
@@ -90,7 +91,7 @@ pub(super) struct Catalog {
 /// What was read of the log.
 struct Log {
     topic: String,
-    stretch: Stretch,
+    reader: RangeReader,
     next: i64,
     entries: Entries,
     /// Proposals of ours, by their keys, and whether they counted when they were read.
@@ -106,7 +107,7 @@ impl Catalog {
     ) -> Self {
         let log = Log {
             topic: topic.clone(),
-            stretch: Stretch::new(consumer),
+            reader: RangeReader::new(consumer),
             next: 0,
             entries: Entries::default(),
             awaited: HashMap::new(),
@@ -133,13 +134,22 @@ impl Catalog {
     /// All entries whose names begin so.
     pub(super) async fn all(&self, prefix: &str) -> Result<Vec<Value>, KafkaError> {
         self.read_on().await?;
-        let log = lock(&self.log);
+        let log = self.log.lock();
         let there = log
             .entries
             .0
             .iter()
             .filter(|(entry, current)| entry.starts_with(prefix) && !current.value.is_null());
         Ok(there.map(|(_, current)| current.value.clone()).collect())
+    }
+
+    /// The names of all entries that begin so, as of when the log was last read.
+    pub(super) fn names(&self, prefix: &str) -> Vec<String> {
+        let log = self.log.lock();
+        let there = log.entries.0.iter();
+        let there =
+            there.filter(|(entry, current)| entry.starts_with(prefix) && !current.value.is_null());
+        there.map(|(entry, _)| entry.clone()).collect()
     }
 
     /// Changes an entry to what is made of it as it is, unless that is nothing. Answers whether it was
@@ -162,10 +172,10 @@ impl Catalog {
                 value,
             };
             let key = format!("{entry}#{}", Uuid::now_v7().simple());
-            lock(&self.log).awaited.insert(key.clone(), false);
+            self.log.lock().awaited.insert(key.clone(), false);
             let appended = self.append(&key, &proposal).await;
             let read = self.read_on().await;
-            let has_counted = lock(&self.log).awaited.remove(&key);
+            let has_counted = self.log.lock().awaited.remove(&key);
             appended?;
             read?;
             if has_counted == Some(true) {
@@ -189,7 +199,7 @@ impl Catalog {
         sent.map(drop).map_err(|(error, _)| error)
     }
 
-    /// Removes a proposal that does not count any more, some time. If it fails, it stays and harms nobody.
+    /// Removes a proposal that does not count any more, some time. If that fails, it stays and does no harm.
     fn clear(&self, key: Option<String>) {
         let Some(key) = key else {
             return;
@@ -200,13 +210,13 @@ impl Catalog {
     }
 
     fn current(&self, entry: &str) -> Option<Current> {
-        lock(&self.log).entries.0.get(entry).cloned()
+        self.log.lock().entries.0.get(entry).cloned()
     }
 
     /// Reads to the end that the log has now.
     pub(super) async fn read_on(&self) -> Result<(), KafkaError> {
         let log = self.log.clone();
-        let reading = tokio::task::spawn_blocking(move || lock(&log).read_on());
+        let reading = tokio::task::spawn_blocking(move || log.lock().read_on());
         reading.await.unwrap_or(Err(KafkaError::Canceled))
     }
 }
@@ -215,17 +225,17 @@ impl Log {
     fn read_on(&mut self) -> Result<(), KafkaError> {
         let Self {
             topic,
-            stretch,
+            reader,
             next,
             entries,
             awaited,
         } = self;
-        let end = stretch.end(topic, 0)?;
+        let end = reader.end(topic, 0)?;
         let from = *next;
         if from >= end {
             return Ok(());
         }
-        stretch.read(topic, 0, from, end, |message| {
+        reader.read(topic, 0, from, end, |message| {
             let proposal = message
                 .payload()
                 .and_then(|payload| serde_json::from_slice(payload).ok());
@@ -241,12 +251,8 @@ impl Log {
         })?;
         *next = end.max(*next);
         // Most of the time nothing changes.
-        stretch.rest()
+        reader.rest()
     }
-}
-
-fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -267,6 +273,21 @@ mod tests {
             entries.note(&offset.to_string(), proposal(*base, *offset), *offset);
         }
         entries.0.get("topic/orders")?.value.as_i64()
+    }
+
+    #[test]
+    fn the_fixture_of_a_proposal_is_what_is_read_and_written() {
+        let proposal = Proposal {
+            entry: "topic/orders".to_owned(),
+            base: 41,
+            value: serde_json::json!({ "any": ["value"] }),
+        };
+        let written = serde_json::to_string(&proposal).expect("JSON");
+        let text = fixtures::text("kafka-proposal-1.json", || written.clone() + "\n");
+        assert_eq!(written, text.trim());
+        let read: Proposal = serde_json::from_str(&text).expect("a proposal");
+        assert_eq!((read.entry, read.base), (proposal.entry, proposal.base));
+        assert_eq!(read.value, proposal.value);
     }
 
     #[test]

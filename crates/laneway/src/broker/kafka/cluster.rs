@@ -1,6 +1,6 @@
 //! What is asked of the cluster itself: topics and settings, each call with a deadline.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
@@ -11,6 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tokio::time::sleep;
 
 use super::client::{ANSWER_WITHIN, Telling};
+use super::ledger::is_passing;
 use super::options::KafkaOptions;
 
 /// Between two looks whether all brokers know of a change.
@@ -57,11 +58,23 @@ pub(super) async fn blocking<T: Send + 'static>(
     working.await.unwrap_or(Err(KafkaError::Canceled))
 }
 
-/// How many partitions and copies a topic has, if it is there.
+/// What the cluster says of a topic that is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) partitions: usize,
+    /// How many copies there are of each.
+    pub(super) replicas: usize,
+    /// Whether each partition has a leader. One that has none is there all the same: its brokers are down,
+    /// or it was just made.
+    pub(super) is_led: bool,
+}
+
+/// What a topic looks like, if the broker that is asked has heard of it. A topic that was just made may
+/// not be known to all of them: [`Plan::is_absent`] knows for sure.
 pub(super) async fn shape(
     asker: &Arc<BaseConsumer<Telling>>,
     name: &str,
-) -> Result<Option<(usize, usize)>, KafkaError> {
+) -> Result<Option<Shape>, KafkaError> {
     let (asker, name) = (asker.clone(), name.to_owned());
     blocking(move || {
         // What the client has to tell is told when it is asked for.
@@ -79,39 +92,68 @@ pub(super) async fn shape(
                 code => Err(KafkaError::MetadataFetch(code)),
             };
         }
-        let replicas = topic
-            .partitions()
-            .first()
-            .map(|first| first.replicas().len());
-        // One that is being made has partitions that nobody leads yet.
-        let is_led = topic.partitions().iter().all(|part| part.leader() >= 0);
-        let partitions = topic.partitions().len();
-        Ok((is_led && partitions > 0).then(|| (partitions, replicas.unwrap_or(0))))
+        let partitions = topic.partitions();
+        let Some(first) = partitions.first() else {
+            // It is being made.
+            let code = RDKafkaErrorCode::LeaderNotAvailable;
+            return Err(KafkaError::MetadataFetch(code));
+        };
+        Ok(Some(Shape {
+            partitions: partitions.len(),
+            replicas: first.replicas().len(),
+            is_led: partitions.iter().all(|part| part.leader() >= 0),
+        }))
     })
     .await
 }
 
-/// Makes a topic, and waits until it can be used.
-pub(super) async fn create(
-    admin: &AdminClient<Telling>,
-    asker: &Arc<BaseConsumer<Telling>>,
-    name: &str,
-    partitions: u32,
-    copies: Option<u8>,
-    config: &[(&str, String)],
-) -> Result<(), KafkaError> {
-    let copies = copies.map_or(-1, i32::from);
-    let count = i32::try_from(partitions).unwrap_or(1);
-    let mut topic = NewTopic::new(name, count, TopicReplication::Fixed(copies));
-    for (key, value) in config {
-        topic = topic.set(key, value);
+/// A topic that is to be made.
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'a> {
+    pub(super) name: &'a str,
+    pub(super) partitions: u32,
+    pub(super) copies: Option<u8>,
+    pub(super) config: &'a [(&'a str, String)],
+}
+
+impl Plan<'_> {
+    /// Asks the controller to make it, or only whether it would; answers whether it was not there.
+    async fn ask(
+        &self,
+        admin: &AdminClient<Telling>,
+        options: &AdminOptions,
+    ) -> Result<bool, KafkaError> {
+        let copies = self.copies.map_or(-1, i32::from);
+        let count = i32::try_from(self.partitions).unwrap_or(1);
+        let mut topic = NewTopic::new(self.name, count, TopicReplication::Fixed(copies));
+        for (key, value) in self.config {
+            topic = topic.set(key, value);
+        }
+        match admin.create_topics(&[topic], options).await.and_then(done) {
+            Ok(()) => Ok(true),
+            Err(KafkaError::AdminOp(RDKafkaErrorCode::TopicAlreadyExists)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
-    let made = admin.create_topics(&[topic], &within()).await;
-    match made.and_then(done) {
-        Ok(()) | Err(KafkaError::AdminOp(RDKafkaErrorCode::TopicAlreadyExists)) => {}
-        Err(error) => return Err(error),
+
+    /// Whether there is no such topic. Unlike the brokers, the controller knows.
+    pub(super) async fn is_absent(&self, admin: &AdminClient<Telling>) -> Result<bool, KafkaError> {
+        self.ask(admin, &within().validate_only(true)).await
     }
-    wait_for(asker, name, partitions as usize).await
+
+    /// Makes the topic unless it is there, and waits until it can be used.
+    pub(super) async fn create(
+        &self,
+        admin: &AdminClient<Telling>,
+        asker: &Arc<BaseConsumer<Telling>>,
+    ) -> Result<(), KafkaError> {
+        if self.ask(admin, &within()).await? {
+            wait_for(asker, self.name, self.partitions as usize).await
+        } else {
+            // Whether it has leaders is up to its brokers, which may be down.
+            wait_until(asker, self.name, |shape| shape.is_some()).await
+        }
+    }
 }
 
 /// Waits until a topic has so many partitions, and each of them a leader; or until it is gone.
@@ -120,18 +162,31 @@ pub(super) async fn wait_for(
     name: &str,
     partitions: usize,
 ) -> Result<(), KafkaError> {
+    wait_until(asker, name, |shape| match shape {
+        None => partitions == 0,
+        Some(shape) => partitions > 0 && shape.is_led && shape.partitions >= partitions,
+    })
+    .await
+}
+
+/// Waits until a topic looks so.
+pub(super) async fn wait_until(
+    asker: &Arc<BaseConsumer<Telling>>,
+    name: &str,
+    is_so: impl Fn(Option<Shape>) -> bool,
+) -> Result<(), KafkaError> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     loop {
-        let there = shape(asker, name).await?.map_or(0, |(count, _)| count);
-        if (partitions == 0) == (there == 0) && there >= partitions {
-            return Ok(());
+        match shape(asker, name).await {
+            Ok(shape) if is_so(shape) => return Ok(()),
+            Err(error) if !is_passing(&error) => return Err(error),
+            _ if Instant::now() > deadline => {
+                return Err(KafkaError::MetadataFetch(
+                    RDKafkaErrorCode::OperationTimedOut,
+                ));
+            }
+            _ => sleep(LOOK_AGAIN).await,
         }
-        if Instant::now() > deadline {
-            return Err(KafkaError::MetadataFetch(
-                RDKafkaErrorCode::OperationTimedOut,
-            ));
-        }
-        sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -148,14 +203,16 @@ pub(super) async fn ensure_catalog(
     let mut config = vec![
         ("cleanup.policy", "compact".to_owned()),
         ("segment.bytes", (4 << 20).to_string()),
-        ("max.message.bytes", options.max_message.to_string()),
+        ("max.message.bytes", options.broker.max_message.to_string()),
     ];
-    if let Some(copies) = options.min_in_sync {
+    if let Some(copies) = options.broker.min_in_sync {
         config.push(("min.insync.replicas", copies.to_string()));
     }
-    create(admin, asker, name, 1, options.replication, &config).await
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let plan = Plan {
+        name,
+        partitions: 1,
+        copies: options.replicas,
+        config: &config,
+    };
+    plan.create(admin, asker).await
 }

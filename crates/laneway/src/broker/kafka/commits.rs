@@ -1,25 +1,25 @@
 //! The one place from which a member commits.
 //!
-//! One commit is under way at a time, for all partitions that have something new. So a later one never
-//! overtakes an earlier one, and whoever lets a partition go can wait until nothing of ours is under way.
+//! [`Commits::run`] has one commit under way at a time, for all partitions that have something new. So a later commit
+//! never overtakes an earlier one, and [`Commits::forget`] can wait until no commit of a released partition is under
+//! way.
 //!
-//! A commit is also how a member learns that it still is one: the coordinator refuses those of anybody who
-//! is not. It is therefore repeated now and then, also when there is nothing new. See
-//! [`Session`] for what an answer is worth.
+//! A commit is also how a member confirms its leases: the coordinator refuses the commits of every client that is no
+//! member. `run` therefore repeats the last one now and then, also when there is nothing new. [`Session`] says for how
+//! long an answer extends the leases.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{CommitMode, Consumer as _};
+use parking_lot::Mutex;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::claim::Holding;
-use super::cluster::{blocking, lock};
-use super::consumer::Client;
+use super::assignment::OwnedPartition;
+use super::consumer::{self, Client};
 use super::mark::Mark;
 use crate::broker::BrokerError;
 
@@ -32,38 +32,40 @@ const BYTES_A_SECOND: u32 = 1 << 20;
 /// A position with no more than these is short.
 const FEW_RANGES: usize = 64;
 
-/// For how long an answered commit makes a member sure of what it has.
+/// For how long an answered commit extends the leases of a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
-    /// After a commit was sent that went through.
-    pub(super) sure_for: Duration,
+    /// For how long a member may be silent before the coordinator evicts it.
+    pub(super) whole: Duration,
+    /// For how long leases are valid after a commit was sent that went through.
+    pub(super) valid_for: Duration,
 }
 
 impl Session {
-    /// How often a member asks.
+    /// How often a member commits at least.
     fn confirm_every(self) -> Duration {
-        self.sure_for / 3
+        self.valid_for / 3
     }
 }
 
 /// What waits to be committed.
 struct Waiting {
-    holding: Arc<Holding>,
+    owned: Arc<OwnedPartition>,
     mark: Mark,
-    /// Those who want to know. They learn when it was sent.
+    /// The calls that wait for it. They learn when it was sent.
     callers: Vec<oneshot::Sender<Result<Instant, BrokerError>>>,
 }
 
 type Batch = BTreeMap<u32, Waiting>;
 
 pub(super) struct Commits {
-    /// Gone when the membership is over: claims may be kept for longer, and would keep the client.
+    /// `None` when the membership is over: assignments may be kept for longer, and would keep the client.
     client: Mutex<Option<Arc<Client>>>,
     session: Session,
     at: String,
     waiting: Mutex<Batch>,
-    /// What is ours, and to be confirmed.
-    held: Mutex<BTreeMap<u32, Arc<Holding>>>,
+    /// The partitions whose leases a commit extends.
+    held: Mutex<BTreeMap<u32, Arc<OwnedPartition>>>,
     news: Notify,
     /// Held while a commit is under way.
     under_way: tokio::sync::Mutex<()>,
@@ -82,59 +84,77 @@ impl Commits {
         }
     }
 
+    /// Ones that nothing sends.
+    #[cfg(test)]
+    pub(super) fn unsent() -> Self {
+        let session = Session {
+            whole: Duration::from_secs(9),
+            valid_for: Duration::from_secs(8),
+        };
+        Self {
+            client: Mutex::default(),
+            session,
+            at: String::new(),
+            waiting: Mutex::default(),
+            held: Mutex::default(),
+            news: Notify::new(),
+            under_way: tokio::sync::Mutex::default(),
+        }
+    }
+
     /// The membership is over: nothing is committed any more.
     pub(super) fn end(&self) {
-        lock(&self.client).take();
-        lock(&self.waiting).clear();
-        lock(&self.held).clear();
+        self.client.lock().take();
+        self.waiting.lock().clear();
+        self.held.lock().clear();
     }
 
-    /// A partition became ours.
-    pub(super) fn add(&self, holding: &Arc<Holding>) {
-        lock(&self.held).insert(holding.partition, holding.clone());
+    /// A partition was assigned.
+    pub(super) fn add(&self, owned: &Arc<OwnedPartition>) {
+        self.held.lock().insert(owned.partition, owned.clone());
     }
 
-    /// Commits, and answers when that was sent. [`BrokerError::NotOurs`] if the partition is let go or lost
+    /// Commits, and answers when that was sent. [`BrokerError::NotOurs`] if the partition is released or lost
     /// meanwhile.
     pub(super) async fn commit(
         &self,
-        holding: &Arc<Holding>,
+        owned: &Arc<OwnedPartition>,
         mark: Mark,
     ) -> Result<Instant, BrokerError> {
-        if holding.is_over() {
-            return Err(holding.not_ours());
+        if owned.is_over() {
+            return Err(owned.not_ours());
         }
         let (caller, answer) = oneshot::channel();
         {
-            let mut waiting = lock(&self.waiting);
-            match waiting.get_mut(&holding.partition) {
-                Some(waiting) if Arc::ptr_eq(&waiting.holding, holding) => {
+            let mut waiting = self.waiting.lock();
+            match waiting.get_mut(&owned.partition) {
+                Some(waiting) if Arc::ptr_eq(&waiting.owned, owned) => {
                     if !is_behind(&mark, &waiting.mark) {
                         waiting.mark = mark;
                     }
                     waiting.callers.push(caller);
                 }
-                // One of an earlier owner is dropped: nobody waits for it but in vain.
+                // A commit of an earlier assignment is dropped, and its callers get `NotOurs`.
                 _ => {
                     let new = Waiting {
-                        holding: holding.clone(),
+                        owned: owned.clone(),
                         mark,
                         callers: vec![caller],
                     };
-                    waiting.insert(holding.partition, new);
+                    waiting.insert(owned.partition, new);
                 }
             }
         }
         self.news.notify_one();
         let answer = answer.await;
-        answer.unwrap_or_else(|_| Err(holding.not_ours()))
+        answer.unwrap_or_else(|_| Err(owned.not_ours()))
     }
 
-    /// Forgets partitions that are let go; resolves when nothing of them is under way.
+    /// Forgets partitions that are released; resolves when no commit of them is under way.
     pub(super) async fn forget(&self, partitions: &[u32]) {
         for partition in partitions {
-            lock(&self.held).remove(partition);
-            lock(&self.waiting).remove(partition);
+            self.held.lock().remove(partition);
+            self.waiting.lock().remove(partition);
         }
         drop(self.under_way.lock().await);
     }
@@ -150,7 +170,7 @@ impl Commits {
             let batch = self.take(last.elapsed() >= every);
             if batch.is_empty() {
                 if last.elapsed() >= every {
-                    // Nothing is ours, so there is nothing to confirm.
+                    // Nothing is held, so there is no lease to extend.
                     last = Instant::now();
                 }
                 continue;
@@ -176,7 +196,7 @@ impl Commits {
             let pause = match result {
                 Ok(()) => Duration::from_secs(1) * bytes / BYTES_A_SECOND,
                 Err(error) => {
-                    tracing::debug!(%error, "a commit was refused; it is tried again");
+                    tracing::debug!(%error, "commit refused, retrying");
                     self.news.notify_one();
                     TRY_AGAIN
                 }
@@ -187,11 +207,11 @@ impl Commits {
 
     /// What is to be committed now; if there is nothing, and it is time to, what was committed last.
     fn take(&self, is_due: bool) -> Batch {
-        let mut batch = std::mem::take(&mut *lock(&self.waiting));
-        // Whoever waits for one that is over learns that it is not ours.
-        batch.retain(|_, waiting| !waiting.holding.is_over());
+        let mut batch = std::mem::take(&mut *self.waiting.lock());
+        // The callers of what is released or lost get `NotOurs`: their channels are dropped.
+        batch.retain(|_, waiting| !waiting.owned.is_over());
         for waiting in batch.values_mut() {
-            let known = lock(&waiting.holding.mark);
+            let known = waiting.owned.mark.lock();
             if let Some(known) = known
                 .as_ref()
                 .filter(|known| is_behind(&waiting.mark, known))
@@ -200,44 +220,54 @@ impl Commits {
             }
         }
         if batch.is_empty() && is_due {
-            let held = lock(&self.held);
-            let one = held.values().filter(|holding| !holding.is_over());
-            let mut one = one.filter_map(|holding| Some((holding, lock(&holding.mark).clone()?)));
-            if let Some((holding, mark)) = one.next() {
-                let again = Waiting {
-                    holding: holding.clone(),
-                    mark,
-                    callers: Vec::new(),
+            let held = self.held.lock();
+            let all = held.values().filter(|owned| !owned.is_over());
+            for owned in all {
+                let Some(mark) = owned.mark.lock().clone() else {
+                    continue;
                 };
-                batch.insert(holding.partition, again);
+                // One is enough to be confirmed, and those that are at an end by now need it.
+                let is_new = owned.at_the_end(mark.position.clone()) != mark.position;
+                if is_new || batch.is_empty() {
+                    let again = Waiting {
+                        owned: owned.clone(),
+                        mark,
+                        callers: Vec::new(),
+                    };
+                    batch.insert(owned.partition, again);
+                }
             }
+        }
+        for waiting in batch.values_mut() {
+            let position = std::mem::take(&mut waiting.mark.position);
+            waiting.mark.position = waiting.owned.at_the_end(position);
         }
         batch
     }
 
-    /// Commits; answers how many bytes that were. The client gives up some time, so it ends.
+    /// Commits; answers how many bytes that were.
     async fn send(&self, batch: &Batch) -> Result<u32, RDKafkaErrorCode> {
         let (list, bytes) = list(batch).map_err(|error| code(&error))?;
-        let Some(client) = lock(&self.client).clone() else {
+        let Some(client) = self.client.lock().clone() else {
             return Err(RDKafkaErrorCode::BrokerDestroy);
         };
-        let committing = blocking(move || client.commit(&list, CommitMode::Sync));
-        committing.await.map_err(|error| code(&error))?;
+        let committed = consumer::commit(&client, list).await;
+        committed.map_err(|error| code(&error))?;
         Ok(bytes)
     }
 
-    /// We are a member, and were when this was sent.
+    /// A commit went through: this was a member of the group when it was sent.
     fn confirmed(&self, sent: Instant) {
-        for holding in lock(&self.held).values() {
-            if holding.is_taken() {
-                holding.tenure.extend(sent + self.session.sure_for);
+        for owned in self.held.lock().values() {
+            if owned.is_taken() {
+                owned.lease.extend(sent + self.session.valid_for);
             }
         }
     }
 
     fn refused(&self, batch: Batch, code: RDKafkaErrorCode) {
         let passes = passes_by_itself(code);
-        let mut all = lock(&self.waiting);
+        let mut all = self.waiting.lock();
         for (partition, mut before) in batch {
             if !passes {
                 for caller in before.callers {
@@ -250,7 +280,7 @@ impl Commits {
                 continue;
             }
             match all.get_mut(&partition) {
-                Some(waiting) if Arc::ptr_eq(&waiting.holding, &before.holding) => {
+                Some(waiting) if Arc::ptr_eq(&waiting.owned, &before.owned) => {
                     waiting.callers.append(&mut before.callers);
                 }
                 Some(_) => {}
@@ -281,7 +311,7 @@ fn apart(batch: Batch) -> Vec<Batch> {
 
 fn done(batch: Batch, sent: Instant) {
     for waiting in batch.into_values() {
-        *lock(&waiting.holding.mark) = Some(waiting.mark);
+        *waiting.owned.mark.lock() = Some(waiting.mark);
         for caller in waiting.callers {
             let _ = caller.send(Ok(sent));
         }
@@ -301,7 +331,7 @@ fn list(batch: &Batch) -> Result<(TopicPartitionList, u32), KafkaError> {
         let low = waiting.mark.position.low();
         let text = waiting.mark.encode();
         bytes += u32::try_from(text.len()).unwrap_or(0);
-        let mut element = list.add_partition(&waiting.holding.place.name, number);
+        let mut element = list.add_partition(&waiting.owned.handle.name, number);
         element.set_offset(Offset::Offset(i64::try_from(low).unwrap_or(i64::MAX)))?;
         element.set_metadata(text);
     }

@@ -1,6 +1,7 @@
 //! What groups have settled: read, added to, counted.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,15 +16,16 @@ use serde_json::Value;
 use super::client::ANSWER_WITHIN;
 use super::cluster::blocking;
 use super::mark::Mark;
-use super::server::Server;
-use super::topics::Place;
-use crate::broker::embedded::now_ms;
+use super::server::Kafka;
+use super::topics::TopicHandle;
+use crate::broker::remote::Ledger;
 use crate::broker::{BrokerError, Lag};
 use crate::record::Delivered;
 use crate::settle::Position;
+use crate::time::now_ms;
 use crate::topic::TopicName;
 
-/// Groups that nobody joins begin so: the bus keeps its books under them, in the catalog, where they are
+/// Groups without members begin so: the bus keeps its books under them, in the catalog, where they are
 /// not forgotten.
 const OF_BUS: &str = "laneway-";
 
@@ -31,7 +33,7 @@ const OF_BUS: &str = "laneway-";
 /// have no record.
 const COUNTED: u64 = 1000;
 
-/// Between two looks at partitions that nobody leads.
+/// Between two looks at partitions without a leader.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What the catalog says of what a group of the bus has settled.
@@ -65,10 +67,10 @@ fn settled_entry(topic: &str, partition: u32, group: &str) -> String {
 /// What a group has committed in the partitions of a topic.
 pub(super) fn committed<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
-    place: &Place,
+    handle: &TopicHandle,
     partitions: impl IntoIterator<Item = u32>,
 ) -> Result<BTreeMap<u32, Mark>, KafkaError> {
-    let list = list(place, partitions, Offset::Invalid)?;
+    let list = list(handle, partitions, Offset::Invalid)?;
     let list = consumer.committed_offsets(list, ANSWER_WITHIN)?;
     let mut marks = BTreeMap::new();
     for element in list.elements() {
@@ -77,7 +79,7 @@ pub(super) fn committed<C: ConsumerContext>(
             (element.offset(), u32::try_from(element.partition()))
         {
             let offset = u64::try_from(offset).unwrap_or_default();
-            if let Some(mark) = Mark::read(element.metadata(), offset, place.born) {
+            if let Some(mark) = Mark::read(element.metadata(), offset, handle.born) {
                 marks.insert(partition, mark);
             }
         }
@@ -88,11 +90,11 @@ pub(super) fn committed<C: ConsumerContext>(
 /// Where partitions begin or end.
 pub(super) fn edges<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
-    place: &Place,
+    handle: &TopicHandle,
     partitions: impl IntoIterator<Item = u32>,
     edge: Offset,
 ) -> Result<BTreeMap<u32, u64>, KafkaError> {
-    let asked = list(place, partitions, edge)?;
+    let asked = list(handle, partitions, edge)?;
     let deadline = Instant::now() + ANSWER_WITHIN;
     let list = loop {
         let answer = consumer.offsets_for_times(asked.clone(), ANSWER_WITHIN);
@@ -101,7 +103,7 @@ pub(super) fn edges<C: ConsumerContext>(
             each.collect::<Result<(), _>>().map(|()| list)
         });
         match answer {
-            // Partitions that were just made, or whose broker was just lost, are led by nobody yet.
+            // Partitions that were just made, or whose broker was just lost, have no leader yet.
             Err(error) if is_passing(&error) && Instant::now() < deadline => {
                 std::thread::sleep(LOOK_AGAIN);
             }
@@ -118,7 +120,7 @@ pub(super) fn edges<C: ConsumerContext>(
     Ok(edges)
 }
 
-/// Whether somebody leads the partition soon, and all brokers know it.
+/// Whether the error passes: the partition has a leader soon, and all brokers know it.
 pub(super) fn is_passing(error: &KafkaError) -> bool {
     use RDKafkaErrorCode::{
         FencedLeaderEpoch, LeaderNotAvailable, NotLeaderForPartition, ReplicaNotAvailable,
@@ -139,20 +141,20 @@ pub(super) fn is_passing(error: &KafkaError) -> bool {
 
 /// Partitions of a topic, all at one offset.
 pub(super) fn list(
-    place: &Place,
+    handle: &TopicHandle,
     partitions: impl IntoIterator<Item = u32>,
     offset: Offset,
 ) -> Result<TopicPartitionList, KafkaError> {
     let mut list = TopicPartitionList::new();
     for partition in partitions {
         let partition = i32::try_from(partition).unwrap_or_default();
-        list.add_partition_offset(&place.name, partition, offset)?;
+        list.add_partition_offset(&handle.name, partition, offset)?;
     }
     Ok(list)
 }
 
-impl Server {
-    pub(super) async fn position(
+impl Ledger for Kafka {
+    async fn position(
         &self,
         topic: &TopicName,
         partition: u32,
@@ -164,29 +166,13 @@ impl Server {
             let value = self.catalog.known(&entry);
             return Ok(value.and_then(|value| Settled::read(&value, born)));
         }
-        let place = self.place_now(topic).await?;
-        let mut marks = self.marks(&place, group).await?;
+        let handle = self.fresh_handle(topic).await?;
+        let mut marks = self.marks(&handle, group).await?;
         Ok(marks.remove(&partition).map(|mark| mark.position))
     }
 
-    async fn marks(
-        &self,
-        place: &Arc<Place>,
-        group: &str,
-    ) -> Result<BTreeMap<u32, Mark>, BrokerError> {
-        let observer = self.observer(&self.names.group(&place.name, group))?;
-        let place = place.clone();
-        let asking = blocking(move || {
-            while observer.poll(Duration::ZERO).is_some() {}
-            committed(&observer, &place, place.topic.partitions().iter())
-        });
-        asking
-            .await
-            .map_err(|error| self.failed("asking for positions", error))
-    }
-
-    /// Adds to what a group has settled that nobody joins.
-    pub(super) async fn settle(
+    /// Adds to what a group without members has settled.
+    async fn settle(
         &self,
         topic: &TopicName,
         partition: u32,
@@ -209,36 +195,44 @@ impl Server {
             .map_err(|error| self.failed("settling", error))
     }
 
-    pub(super) async fn peek(
+    async fn peek(
         &self,
         topic: &TopicName,
         partition: u32,
         from: u64,
         most: usize,
     ) -> Result<Vec<Delivered>, BrokerError> {
-        let place = self.place(topic).await?;
-        let (asker, of) = (self.asker.clone(), place.clone());
+        let handle = self.handle(topic).await?;
+        let (asker, of) = (self.asker.clone(), handle.clone());
         let end = blocking(move || edges(&asker, &of, [partition], Offset::End)).await;
         let end = match end {
             Ok(ends) => ends.get(&partition).copied().unwrap_or(0),
             Err(error) => {
                 // It may be gone altogether.
-                self.place_now(topic).await?;
+                self.fresh_handle(topic).await?;
                 return Err(self.failed("reading records", error));
             }
         };
-        self.look(place.name.clone(), partition, from, end, most)
+        self.look(&handle, partition, from, end, most).await
+    }
+
+    /// Reads records again. That they are there is known, so there is no need to ask for the end.
+    async fn reread(
+        &self,
+        topic: &TopicName,
+        partition: u32,
+        range: Range<u64>,
+        most: usize,
+    ) -> Result<Vec<Delivered>, BrokerError> {
+        let handle = self.handle(topic).await?;
+        self.look(&handle, partition, range.start, range.end, most)
             .await
     }
 
-    pub(super) async fn lag(
-        &self,
-        topic: &TopicName,
-        group: &str,
-    ) -> Result<Vec<Lag>, BrokerError> {
-        let place = self.place_now(topic).await?;
-        let marks = self.marks(&place, group).await?;
-        let (asker, of) = (self.asker.clone(), place.clone());
+    async fn lag(&self, topic: &TopicName, group: &str) -> Result<Vec<Lag>, BrokerError> {
+        let handle = self.fresh_handle(topic).await?;
+        let marks = self.marks(&handle, group).await?;
+        let (asker, of) = (self.asker.clone(), handle.clone());
         let asking = blocking(move || {
             let all = || of.topic.partitions().iter();
             let ends = edges(&asker, &of, all(), Offset::End)?;
@@ -248,20 +242,43 @@ impl Server {
             .await
             .map_err(|error| self.failed("counting records", error))?;
         let mut lags = Vec::new();
-        for partition in place.topic.partitions().iter() {
+        for partition in handle.topic.partitions().iter() {
             let begin = begins.get(&partition).copied().unwrap_or(0);
             let end = ends.get(&partition).copied().unwrap_or(0);
             let mark = marks.get(&partition);
             let position = mark.map_or_else(|| Position::at(0), |mark| mark.position.clone());
             let position = position.merge(&Position::at(begin));
-            lags.push(self.lag_of(&place, partition, &position, end).await?);
+            lags.push(self.lag_of(&handle, partition, &position, end).await?);
         }
         Ok(lags)
+    }
+}
+
+impl Kafka {
+    async fn marks(
+        &self,
+        handle: &Arc<TopicHandle>,
+        group: &str,
+    ) -> Result<BTreeMap<u32, Mark>, BrokerError> {
+        let observer = self.observer(&self.names.group(&handle.name, group))?;
+        let of = handle.clone();
+        let asking = blocking(move || {
+            while observer.poll(Duration::ZERO).is_some() {}
+            committed(&observer, &of, of.topic.partitions().iter())
+        });
+        let asked = asking.await;
+        let mut marks = asked.map_err(|error| self.failed("asking for positions", error))?;
+        // Where the next one to join starts, if Kafka has forgotten the group.
+        for (partition, low) in self.last_remembered(handle, group) {
+            let remembered = || Mark::at(low, handle.born);
+            marks.entry(partition).or_insert_with(remembered);
+        }
+        Ok(marks)
     }
 
     async fn lag_of(
         &self,
-        place: &Place,
+        handle: &TopicHandle,
         partition: u32,
         position: &Position,
         end: u64,
@@ -283,9 +300,7 @@ impl Server {
         let is_exact = end - position.low() <= COUNTED;
         let most = if is_exact { usize::MAX } else { 1 };
         let low = position.low();
-        let found = self
-            .look(place.name.clone(), partition, low, end, most)
-            .await?;
+        let found = self.look(handle, partition, low, end, most).await?;
         let mut left = found
             .iter()
             .filter(|delivered| !position.is_done(delivered.offset));
@@ -303,5 +318,27 @@ impl Server {
         let age = now_ms().saturating_sub(oldest.record.timestamp_ms);
         lag.oldest = Some(Duration::from_millis(u64::try_from(age).unwrap_or(0)));
         Ok(lag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settle::Tracker;
+
+    #[test]
+    fn the_fixture_of_an_entry_is_what_is_read_and_written() {
+        let mut tracker = Tracker::resume(Position::at(5));
+        for offset in [5, 9, 12] {
+            tracker.deliver(offset);
+        }
+        tracker.done(9);
+        let position = tracker.position();
+        let written = Settled::write(&position, 7).to_string();
+        let text = fixtures::text("kafka-settled-entry-1.json", || written.clone() + "\n");
+        assert_eq!(written, text.trim());
+        let value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(Settled::read(&value, 7), Some(position));
+        assert_eq!(Settled::read(&value, 8), None, "of another topic");
     }
 }

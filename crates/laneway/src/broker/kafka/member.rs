@@ -1,106 +1,126 @@
-//! A member of a group: takes what the group gives it, and lets go what the group gives to others.
+//! A member of a group: takes over what a rebalance assigns to it, and releases what it revokes.
 //!
-//! # Who owns what, and who may take it
+//! # Ownership and rebalance
 //!
-//! The coordinator of the group knows. A partition is given to another member only when its owner has let
-//! it go, or has been silent for a session. What the client tells while it is polled is noted and dealt
-//! with here: partitions that are to be let go are called back from the bus, which finishes what runs and
-//! commits; when it has released all of them, and no commit of ours is under way any more, they are given
-//! up. Partitions that are lost are dropped, and nothing of them is committed.
+//! The coordinator of the group decides. It assigns a partition to another member only when its owner has released it,
+//! or has been silent for a session. The client reports a rebalance while it is polled; [`Membership::follow`] acts on
+//! it outside of the callback. For a revoked partition it revokes the lease; the bus drains it, commits and releases
+//! it. When all revoked partitions are released, and none of their commits is under way any more,
+//! [`Membership::settle_changes`] unassigns them. Partitions that are lost are dropped, and nothing of them is
+//! committed.
 //!
-//! # What a member is sure of
+//! # For how long a lease is valid
 //!
-//! The client tells nothing of its heartbeats. But the coordinator refuses the commits of anybody who is not
-//! a member, and counts a commit as a sign of life. So after a commit that was sent at *s* and went through,
-//! nobody else is given what we have before *s* and a session. See `ARCHITECTURE.md`.
+//! The client reports nothing of its heartbeats. But the coordinator refuses the commits of a client that is no member,
+//! and counts a commit as a sign of life. So after a commit that was sent at *s* and went through, it assigns the
+//! partitions of this member to no other before *s* and a session. See `ARCHITECTURE.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{CommitMode, Consumer as _};
-use rdkafka::error::KafkaError;
+use rdkafka::consumer::Consumer as _;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataBroker;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, interval_at, sleep, timeout};
 
-use super::claim::{Fetched, Holding, PartitionClaim};
+use super::assignment::{Fetched, OwnedPartition};
 use super::client::{self, ANSWER_WITHIN};
 use super::cluster::blocking;
 use super::commits::{Commits, Session};
-use super::consumer::{Change, Client, Consumer};
+use super::consumer::{self, Change, Client, Consumer};
 use super::ledger::{committed, edges, list};
 use super::mark::Mark;
 use super::options::KafkaProtocol;
-use super::server::Server;
-use super::topics::Place;
-use crate::broker::member::{Claims, GroupMember};
-use crate::broker::seats::Seat;
+use super::server::Kafka;
+use super::takeover::Takeover;
+use super::topics::TopicHandle;
+use crate::broker::member::{Assignments, GroupMember};
 use crate::broker::{BrokerError, Start};
-use crate::settle::Position;
+use crate::planted::planted;
 use crate::topic::TopicName;
 
-/// What has to do with the group goes on after a failure.
-const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// Partitions that are given together are looked up together, unless that takes longer.
+const FOUND_WITHIN: Duration = Duration::from_secs(2);
 
-/// Joining takes no longer, if nobody else is in the way.
+/// How often it is looked whether the topic is still the same.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the catalog learns where the group is, in case Kafka forgets it.
+const REMEMBER_EVERY: Duration = Duration::from_mins(10);
+
+/// A member that leaves has the catalog remember its positions, unless that takes longer.
+const REMEMBERED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Joining takes no longer, if no other member has to be waited for.
 const JOINED_WITHIN: Duration = Duration::from_secs(2);
+
+/// One that has not joined by then is probably waiting for a member that was killed.
+const USUALLY_JOINED_WITHIN: Duration = Duration::from_secs(5);
+
+/// If it still has not, that is said once more.
+const SAID_AGAIN_AFTER: Duration = Duration::from_mins(1);
 
 /// A client that cannot go on is replaced by another after this long.
 const JOIN_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a member may be silent unless its broker says otherwise, for groups that the broker manages.
 const SESSION_OF_BROKER: Duration = Duration::from_secs(45);
-/// How often it says that it is there.
+/// How often it sends a heartbeat.
 const HEARTBEAT_OF_BROKER: Duration = Duration::from_secs(5);
 
 type Changes = mpsc::UnboundedReceiver<Change>;
 
 /// A group at a topic, as this process takes part in it.
 struct Group {
-    server: Arc<Server>,
-    place: Arc<Place>,
+    server: Arc<Kafka>,
+    handle: Arc<TopicHandle>,
+    /// What its users call it.
+    called: String,
     /// What it is called on the cluster.
     name: String,
     session: Session,
-    claims: Claims,
-    _seat: Seat,
+    /// Where it was when we joined, as the catalog remembers.
+    lows: Arc<BTreeMap<u32, u64>>,
+    assignments: Assignments,
 }
 
 /// Joins a group. What it gets comes when the group has agreed.
 pub(super) async fn join(
-    server: Arc<Server>,
+    server: Arc<Kafka>,
     topic: &TopicName,
     group: &str,
     start: Start,
 ) -> Result<GroupMember, BrokerError> {
-    let seat = server.seats.take(topic, group)?;
-    let place = server.place_now(topic).await?;
+    let guard = crate::broker::subscribe_once(&server.subscriptions, topic, group)?;
+    let handle = server.fresh_handle(topic).await?;
     let session = session(&server).await?;
-    let (sender, claims) = mpsc::unbounded_channel();
-    let group = Group {
-        name: server.names.group(&place.name, group),
+    let (sender, assignments) = mpsc::unbounded_channel();
+    let mut group = Group {
+        called: group.to_owned(),
+        name: server.names.group(&handle.name, group),
         server,
-        place,
+        handle,
         session,
-        claims: sender,
-        _seat: seat,
+        lows: Arc::default(),
+        assignments: sender,
     };
     let (consumer, changes) = group.enter(start).await?;
-    Ok(GroupMember::begin(claims, |left| {
+    Ok(GroupMember::begin(assignments, guard, |left| {
         live(group, consumer, changes, left)
     }))
 }
 
-/// What an answered commit is worth.
-async fn session(server: &Server) -> Result<Session, BrokerError> {
-    let (session, heartbeat) = match server.options.protocol {
+/// For how long an answered commit extends leases.
+async fn session(server: &Kafka) -> Result<Session, BrokerError> {
+    let (session, heartbeat) = match server.options.broker.protocol {
         // The commit itself is the sign of life.
         KafkaProtocol::Classic => (server.options.session_or_default(), Duration::ZERO),
-        // It is not. But the client beats in the same thread that sends commits, so the last beat before
-        // one is no older than two of their intervals.
+        // It is not. But the client sends heartbeats in the same thread as commits, so the last heartbeat before a
+        // commit is no older than two of their intervals.
         KafkaProtocol::Consumer => {
             let (session, heartbeat) = session_of_broker(server).await?;
             (session, 2 * heartbeat)
@@ -108,11 +128,12 @@ async fn session(server: &Server) -> Result<Session, BrokerError> {
     };
     let margin = session / 10;
     Ok(Session {
-        sure_for: session.saturating_sub(heartbeat + margin),
+        whole: session,
+        valid_for: session.saturating_sub(heartbeat + margin),
     })
 }
 
-async fn session_of_broker(server: &Server) -> Result<(Duration, Duration), BrokerError> {
+async fn session_of_broker(server: &Kafka) -> Result<(Duration, Duration), BrokerError> {
     let asker = server.asker.clone();
     let asking = blocking(move || {
         let metadata = asker.fetch_metadata(None, ANSWER_WITHIN)?;
@@ -136,58 +157,116 @@ async fn session_of_broker(server: &Server) -> Result<(Duration, Duration), Brok
 
 impl Group {
     /// Starts a client that is a member.
-    async fn enter(&self, start: Start) -> Result<(Consumer, Changes), BrokerError> {
+    async fn enter(&mut self, start: Start) -> Result<(Consumer, Changes), BrokerError> {
+        let lows = self.server.remembered(&self.handle, &self.called).await?;
+        let is_known = lows.is_some();
+        self.lows = Arc::new(lows.unwrap_or_default());
+        // One that has read the topic before does not begin anew because Kafka has forgotten it.
+        let is_forgotten = !is_known || planted("B7");
+        let start = if is_forgotten { start } else { Start::Earliest };
         let failed = |error: KafkaError| self.server.failed("joining a group", error);
-        let config = client::member(&self.server.options, &self.name);
+        let partitions = self.handle.topic.partitions().get();
+        let config = client::member(&self.server.options, &self.name, partitions);
         let telling = self.server.telling.of(&self.name);
-        let (consumer, changes) = Consumer::start(&config, telling).map_err(failed)?;
-        let (client, place) = (consumer.client.clone(), self.place.clone());
-        let entering = blocking(move || {
-            // Else the client learns who leads the partitions only some time after it has joined.
-            client.fetch_metadata(Some(&place.name), ANSWER_WITHIN)?;
-            note_start(&client, &place, start)?;
-            client.subscribe(&[&place.name])
-        });
+        let (consumer, changes) =
+            Consumer::start(&config, telling, &self.handle.name).map_err(failed)?;
+        let (client, handle) = (consumer.client.clone(), self.handle.clone());
+        let entering = async {
+            note_start(&client, &handle, start).await?;
+            client.subscribe(&[&handle.name])
+        };
         entering.await.map_err(failed)?;
+        if !is_known {
+            let reading = BTreeMap::new();
+            self.server
+                .remember(&self.handle, &self.called, &reading)
+                .await?;
+        }
         Ok((consumer, changes))
+    }
+
+    /// The same once more, in the topic as it is by now.
+    async fn enter_again(&mut self) -> Result<(Consumer, Changes), BrokerError> {
+        self.handle = self.server.fresh_handle(self.handle.topic.name()).await?;
+        self.enter(Start::Earliest).await
+    }
+
+    /// Whether the topic is another one than the one that we joined for, as far as the catalog has been read.
+    fn is_reborn(&self) -> bool {
+        let declared = self.server.last_declared(self.handle.topic.name());
+        declared.is_some_and(|declared| declared.born != self.handle.born)
+    }
+
+    /// Another process has our name.
+    fn fenced(&self) -> BrokerError {
+        let instance = self
+            .server
+            .options
+            .broker
+            .instance
+            .as_deref()
+            .unwrap_or_default();
+        let detail = format!(
+            "another process has joined as instance {instance:?}, and this one reads nothing more: give \
+             each process an instance of its own, then subscribe again"
+        );
+        self.server.failed("joining a group", detail)
     }
 }
 
 /// Notes where the group starts in partitions that it has not read, so that "from now on" means the same
 /// later. Kafka takes that only while the group has no members; if it has, they have done it.
-fn note_start(client: &Client, place: &Place, start: Start) -> Result<(), KafkaError> {
-    if start == Start::Earliest {
+async fn note_start(
+    client: &Arc<Client>,
+    handle: &Arc<TopicHandle>,
+    start: Start,
+) -> Result<(), KafkaError> {
+    let (asker, of) = (client.clone(), handle.clone());
+    let ends = blocking(move || {
+        // Else the client learns who leads the partitions only some time after it has joined.
+        asker.fetch_metadata(Some(&of.name), ANSWER_WITHIN)?;
+        if start == Start::Earliest || has_committed(&asker, &of)? {
+            return Ok(None);
+        }
+        ends_of(&asker, &of).map(Some)
+    });
+    let Some(ends) = ends.await? else {
+        return Ok(());
+    };
+    let Err(error) = consumer::commit(client, ends).await else {
+        return Ok(());
+    };
+    let (asker, of) = (client.clone(), handle.clone());
+    if blocking(move || has_committed(&asker, &of)).await? {
+        tracing::debug!(%error, "another member was faster");
         return Ok(());
     }
-    let all = || place.topic.partitions().iter();
-    if !committed(client, place, all())?.is_empty() {
-        return Ok(());
-    }
-    let ends = edges(client, place, all(), Offset::End)?;
-    let mut commit = list(place, [], Offset::Invalid)?;
+    Err(error)
+}
+
+fn has_committed(client: &Client, handle: &TopicHandle) -> Result<bool, KafkaError> {
+    let committed = committed(client, handle, handle.topic.partitions().iter())?;
+    Ok(!committed.is_empty())
+}
+
+/// A commit of where the partitions end.
+fn ends_of(client: &Client, handle: &TopicHandle) -> Result<TopicPartitionList, KafkaError> {
+    let all = handle.topic.partitions().iter();
+    let ends = edges(client, handle, all, Offset::End)?;
+    let mut commit = list(handle, [], Offset::Invalid)?;
     for (partition, end) in ends {
-        let mark = Mark {
-            epoch: 0,
-            born: place.born,
-            position: Position::at(end),
-        };
+        let mark = Mark::at(end, handle.born);
         let number = i32::try_from(partition).unwrap_or_default();
-        let mut element = commit.add_partition(&place.name, number);
+        let mut element = commit.add_partition(&handle.name, number);
         element.set_offset(Offset::Offset(i64::try_from(end).unwrap_or(i64::MAX)))?;
         element.set_metadata(mark.encode());
     }
-    match client.commit(&commit, CommitMode::Sync) {
-        Err(error) if !committed(client, place, all())?.is_empty() => {
-            tracing::debug!(%error, "another member was faster");
-            Ok(())
-        }
-        result => result,
-    }
+    Ok(commit)
 }
 
-/// Is a member, again and again if need be, until it is to leave.
+/// Is a member until it is to leave, and joins again when the client breaks.
 async fn live(
-    group: Group,
+    mut group: Group,
     mut consumer: Consumer,
     mut changes: Changes,
     mut leave: oneshot::Receiver<()>,
@@ -201,32 +280,61 @@ async fn live(
             error = membership.follow(&mut changes) => Some(error),
             () = commits.run() => None,
         };
+        if !matches!(broken, Some(Broken::Reborn)) {
+            membership.remember().await;
+        }
         if !membership.has_joined {
-            // Whoever leaves while it joins would be taken for a member until its session is over.
-            let _ = timeout(JOINED_WITHIN, changes.recv()).await;
+            // A client that leaves while it joins would count as a member until its session is over.
+            let joining = async { while let Some(Change::HandedOut(_)) = changes.recv().await {} };
+            let _ = timeout(JOINED_WITHIN, joining).await;
         }
         drop((membership, commits));
         consumer.close().await;
-        let Some(error) = broken else {
-            return;
-        };
-        tracing::error!(group = group.name, %error, "a member of a group broke; it joins again");
-        let error = group.server.failed("being a member of a group", error);
-        let _ = group.claims.send(Err(error));
+        match broken {
+            None => return,
+            Some(Broken::Reborn) => {
+                tracing::warn!(
+                    group = group.name,
+                    "topic was created anew, group starts anew"
+                );
+            }
+            Some(Broken::Client(error))
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::FencedInstanceId) =>
+            {
+                // To join again would throw the other one out, which would do the same.
+                let _ = group.assignments.send(Err(group.fenced()));
+                let _ = leave.await;
+                return;
+            }
+            Some(Broken::Client(error)) => {
+                tracing::error!(group = group.name, %error,
+                    "group member failed, rejoining");
+                let error = group.server.failed("joining a group", error);
+                let _ = group.assignments.send(Err(error));
+            }
+        }
         (consumer, changes) = loop {
             tokio::select! {
                 biased;
                 _ = &mut leave => return,
                 () = sleep(JOIN_AGAIN) => {}
             }
-            match group.enter(Start::Earliest).await {
+            match group.enter_again().await {
                 Ok(entered) => break entered,
                 Err(error) => {
-                    let _ = group.claims.send(Err(error));
+                    let _ = group.assignments.send(Err(error));
                 }
             }
         };
     }
+}
+
+/// Why a membership is over.
+enum Broken {
+    /// The client cannot go on.
+    Client(KafkaError),
+    /// The topic is gone, and there is another one of its name.
+    Reborn,
 }
 
 /// One membership, from joining until it leaves or breaks.
@@ -234,16 +342,18 @@ struct Membership<'a> {
     group: &'a Group,
     client: Arc<Client>,
     commits: Arc<Commits>,
-    /// What the group gave us.
-    held: BTreeMap<u32, Arc<Holding>>,
-    /// Whether the group knows us.
+    /// The partitions that the group has assigned.
+    held: BTreeMap<u32, Arc<OwnedPartition>>,
+    /// Whether the group has assigned anything.
     has_joined: bool,
-    /// What the group wants back, when the bus has released all of it.
+    /// What a rebalance has revoked. Unassigned when the bus has released all of it.
     leaving: Vec<u32>,
-    /// Something about what is held has changed.
+    /// The ownership of something that is held has changed.
     changed: Arc<Notify>,
-    /// Takes what is ours.
+    /// Take over what is assigned.
     tasks: JoinSet<()>,
+    /// The positions that the catalog was told last.
+    told: BTreeMap<u32, u64>,
 }
 
 impl<'a> Membership<'a> {
@@ -259,11 +369,15 @@ impl<'a> Membership<'a> {
             leaving: Vec::new(),
             changed: Arc::default(),
             tasks: JoinSet::new(),
+            told: BTreeMap::new(),
         }
     }
 
-    /// Does what the group says, until the client cannot go on.
-    async fn follow(&mut self, changes: &mut Changes) -> KafkaError {
+    /// Acts on what the group assigns and revokes, until the client cannot go on.
+    async fn follow(&mut self, changes: &mut Changes) -> Broken {
+        let mut telling = interval_at((Instant::now() + REMEMBER_EVERY).into(), REMEMBER_EVERY);
+        let mut looking = interval(LOOK_EVERY);
+        let mut is_late = std::pin::pin!(sleep(USUALLY_JOINED_WITHIN));
         loop {
             let result = tokio::select! {
                 biased;
@@ -273,265 +387,181 @@ impl<'a> Membership<'a> {
                         self.revoked(partitions, is_lost);
                         Ok(())
                     }
-                    Some(Change::Broken(error)) => return error,
-                    None => return KafkaError::Canceled,
+                    Some(Change::HandedOut(partitions)) => {
+                        self.handed_out(&partitions);
+                        Ok(())
+                    }
+                    Some(Change::Broken(error)) => return Broken::Client(error),
+                    None => return Broken::Client(KafkaError::Canceled),
                 },
                 Some(_) = self.tasks.join_next() => Ok(()),
                 () = self.changed.notified() => Ok(()),
+                _ = telling.tick() => {
+                    self.remember().await;
+                    Ok(())
+                }
+                _ = looking.tick() => {
+                    if self.group.is_reborn() {
+                        return Broken::Reborn;
+                    }
+                    Ok(())
+                }
+                () = &mut is_late, if !self.has_joined => {
+                    tracing::warn!(group = self.group.name, session = ?self.group.session.whole,
+                        "no partitions assigned yet: the group waits for members that do not answer, until their sessions are over");
+                    is_late.set(sleep(SAID_AGAIN_AFTER));
+                    Ok(())
+                }
             };
             let result = match result {
                 Ok(()) => self.settle_changes().await,
                 error => error,
             };
             if let Err(error) = result {
-                return error;
+                return Broken::Client(error);
             }
         }
     }
 
-    /// Takes what the group gives us. The group learns soon, and does not wait for the rest.
+    /// Assigns partitions to the client, and begins to take them over; the group does not wait for that.
     async fn assigned(&mut self, partitions: &[u32]) -> Result<(), KafkaError> {
         self.has_joined = true;
-        let holdings: Vec<_> = partitions
+        let owned_partitions: Vec<_> = partitions
             .iter()
             .map(|partition| self.hold(*partition))
             .collect();
         let taking = self.taking(false);
-        // Into the queues that were split off; from where the group left off, whoever finds that out.
+        // Into the queues that were split off, from the position of the group; if that could not be read in time, from
+        // what Kafka has stored.
         let mut assignment = TopicPartitionList::new();
-        let found = taking.find(&holdings).await.ok();
+        let finding = timeout(FOUND_WITHIN, taking.find(&owned_partitions)).await;
+        let found = finding.ok().and_then(Result::ok);
         for (index, partition) in partitions.iter().enumerate() {
             let number = i32::try_from(*partition).unwrap_or_default();
             let low = found.as_ref().and_then(|found| found.get(index));
             let low = low.and_then(|found| i64::try_from(found.mark.position.low()).ok());
             let offset = low.map_or(Offset::Stored, Offset::Offset);
-            assignment.add_partition_offset(&self.group.place.name, number, offset)?;
+            assignment.add_partition_offset(&self.group.handle.name, number, offset)?;
         }
         let client = self.client.clone();
         blocking(move || client.incremental_assign(&assignment)).await?;
         match found {
             Some(found) => self.tasks.spawn(taking.take_all(found)),
-            None => self.tasks.spawn(taking.run(holdings)),
+            None => self.tasks.spawn(taking.run(owned_partitions)),
         };
         Ok(())
     }
 
-    fn hold(&mut self, partition: u32) -> Arc<Holding> {
-        let place = self.group.place.clone();
-        let fetched = Fetched::split(&self.client, &place, partition);
-        let holding = Holding::new(place, partition, fetched, self.changed.clone());
-        let holding = Arc::new(holding);
-        self.held.insert(partition, holding.clone());
-        self.commits.add(&holding);
-        holding
+    fn hold(&mut self, partition: u32) -> Arc<OwnedPartition> {
+        let handle = self.group.handle.clone();
+        let fetched = Fetched::split(&self.client, &handle, partition);
+        let owned = OwnedPartition::new(handle, partition, fetched, self.changed.clone());
+        let owned = Arc::new(owned);
+        self.held.insert(partition, owned.clone());
+        self.commits.add(&owned);
+        owned
     }
 
-    /// Becomes the owner of partitions that are ours.
-    fn taking(&self, is_anew: bool) -> Taking {
-        Taking {
+    /// What takes partitions over.
+    fn taking(&self, is_anew: bool) -> Takeover {
+        Takeover {
             client: self.client.clone(),
             commits: self.commits.clone(),
-            place: self.group.place.clone(),
-            claims: self.group.claims.clone(),
-            sure_for: self.group.session.sure_for,
+            handle: self.group.handle.clone(),
+            assignments: self.group.assignments.clone(),
+            session: self.group.session,
+            lows: self.group.lows.clone(),
+            owner: self.group.server.owner,
             is_anew,
         }
     }
 
-    /// Calls back what the group gives to others.
+    /// Has the catalog remember the positions, if they are new. What fails is repeated the next time.
+    async fn remember(&mut self) {
+        let low = |owned: &OwnedPartition| Some(owned.mark.lock().as_ref()?.position.low());
+        let held = self.held.iter();
+        let lows: BTreeMap<u32, u64> = held
+            .filter_map(|(partition, owned)| Some((*partition, low(owned)?)))
+            .collect();
+        if lows.is_empty() || lows == self.told {
+            return;
+        }
+        let (server, handle) = (&self.group.server, &self.group.handle);
+        let telling = server.remember(handle, &self.group.called, &lows);
+        match timeout(REMEMBERED_WITHIN, telling).await {
+            Ok(Ok(())) => self.told = lows,
+            Ok(Err(error)) => {
+                tracing::debug!(group = self.group.name, %error, "remembering group position failed");
+            }
+            Err(_) => tracing::debug!(
+                group = self.group.name,
+                "remembering group position timed out"
+            ),
+        }
+    }
+
+    fn handed_out(&self, partitions: &BTreeMap<u32, u64>) {
+        for (partition, below) in partitions {
+            if let Some(owned) = self.held.get(partition) {
+                owned.handed_out(*below);
+            }
+        }
+    }
+
+    /// Revokes the leases of partitions that the group gives to others.
     fn revoked(&mut self, partitions: Vec<u32>, is_lost: bool) {
         for partition in &partitions {
-            let Some(holding) = self.held.get(partition) else {
+            let Some(owned) = self.held.get(partition) else {
                 continue;
             };
-            if is_lost || !holding.is_taken() {
-                holding.lose();
+            if is_lost || !owned.is_taken() {
+                owned.lose();
             } else {
-                holding.tenure.want();
+                owned.lease.revoke();
             }
         }
         self.leaving.extend(partitions);
-        // Also if there is nothing of them to wait for.
+        // Also if none of them is held.
         self.changed.notify_one();
     }
 
-    /// Gives up what the bus has released, and takes anew what it has lost without the group knowing.
+    /// Unassigns what the bus has released, and takes over anew what it has lost while the group still assigns it.
     async fn settle_changes(&mut self) -> Result<(), KafkaError> {
         let is_over = |partition: &u32| self.held.get(partition).is_none_or(|held| held.is_over());
         if !self.leaving.is_empty() && self.leaving.iter().all(is_over) {
             let leaving = std::mem::take(&mut self.leaving);
-            // A commit of ours must not come after the first one of the next owner.
+            // IMPORTANT: before `incremental_unassign`. A commit of this member must not come after the first one of the
+            // next owner.
             self.commits.forget(&leaving).await;
             for partition in &leaving {
                 self.held.remove(partition);
             }
-            let list = list(&self.group.place, leaving, Offset::Invalid)?;
+            let list = list(&self.group.handle, leaving, Offset::Invalid)?;
             let client = self.client.clone();
             blocking(move || client.incremental_unassign(&list)).await?;
         }
         let lost: Vec<u32> = self
             .held
             .values()
-            .filter(|holding| holding.is_lost() && !self.leaving.contains(&holding.partition))
-            .map(|holding| holding.partition)
+            .filter(|owned| owned.is_lost() && !self.leaving.contains(&owned.partition))
+            .map(|owned| owned.partition)
             .collect();
         if !lost.is_empty() {
             self.commits.forget(&lost).await;
-            let holdings = lost.iter().map(|partition| self.hold(*partition)).collect();
-            self.tasks.spawn(self.taking(true).run(holdings));
+            let owned_partitions = lost.iter().map(|partition| self.hold(*partition)).collect();
+            self.tasks.spawn(self.taking(true).run(owned_partitions));
         }
         Ok(())
     }
 }
 
 impl Drop for Membership<'_> {
-    /// Nothing is ours any more, whether we leave or are dropped.
+    /// Loses all partitions, whether the member leaves or is dropped.
     fn drop(&mut self) {
         self.tasks.abort_all();
-        for holding in std::mem::take(&mut self.held).into_values() {
-            holding.lose();
+        for owned in std::mem::take(&mut self.held).into_values() {
+            owned.lose();
         }
         self.commits.end();
-    }
-}
-
-/// Becomes the owner of partitions: reads what was settled, and raises the epoch.
-struct Taking {
-    client: Arc<Client>,
-    commits: Arc<Commits>,
-    place: Arc<Place>,
-    claims: Claims,
-    sure_for: Duration,
-    /// Whether the client has read on, and has to go back.
-    is_anew: bool,
-}
-
-/// A partition, and what was found of it.
-struct Found {
-    holding: Arc<Holding>,
-    mark: Mark,
-    /// Whether the client is elsewhere than the position.
-    is_elsewhere: bool,
-}
-
-impl Taking {
-    async fn run(self, holdings: Vec<Arc<Holding>>) {
-        let found = loop {
-            if holdings.iter().all(|holding| holding.is_over()) {
-                return;
-            }
-            match self.find(&holdings).await {
-                Ok(found) => break found,
-                Err(error) => {
-                    tracing::debug!(%error, "asking for positions failed; it is tried again");
-                    sleep(TRY_AGAIN).await;
-                }
-            }
-        };
-        self.take_all(found).await;
-    }
-
-    async fn take_all(self, found: Vec<Found>) {
-        let taking = found.into_iter().map(|found| self.take(found));
-        futures_util::future::join_all(taking).await;
-    }
-
-    /// What the group has settled, as far as it is about what the partitions have.
-    async fn find(&self, holdings: &[Arc<Holding>]) -> Result<Vec<Found>, KafkaError> {
-        if holdings.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (client, place) = (self.client.clone(), self.place.clone());
-        let partitions: Vec<u32> = holdings.iter().map(|holding| holding.partition).collect();
-        // Three questions that do not wait for each other.
-        let edge = |edge| {
-            let (client, place, all) = (client.clone(), place.clone(), partitions.clone());
-            blocking(move || edges(&client, &place, all, edge))
-        };
-        let (begins, ends) = (edge(Offset::Beginning), edge(Offset::End));
-        let marks = blocking(move || committed(&client, &place, partitions));
-        let (mut marks, begins, ends) = tokio::try_join!(marks, begins, ends)?;
-        let found = holdings.iter().map(|holding| {
-            let partition = holding.partition;
-            let begin = begins.get(&partition).copied().unwrap_or(0);
-            let end = ends.get(&partition).copied().unwrap_or(0);
-            let before = marks.remove(&partition);
-            let (epoch, position) = match before {
-                Some(mark) => (mark.epoch, mark.position),
-                None => (0, Position::at(begin)),
-            };
-            let low = position.low();
-            // A partition that lost its end hands out offsets again that are settled here.
-            let position = match end.checked_sub(1) {
-                Some(last) => position.up_to(last),
-                None => Position::at(0),
-            };
-            let position = position.merge(&Position::at(begin));
-            Found {
-                holding: holding.clone(),
-                is_elsewhere: self.is_anew || position.low() < low,
-                mark: Mark {
-                    epoch: next_epoch(epoch),
-                    born: self.place.born,
-                    position,
-                },
-            }
-        });
-        Ok(found.collect())
-    }
-
-    /// Says that it is ours now, and gives it to the bus.
-    async fn take(&self, found: Found) {
-        let Found {
-            holding,
-            mark,
-            is_elsewhere,
-        } = found;
-        let sent = loop {
-            match self.commits.commit(&holding, mark.clone()).await {
-                Ok(sent) => break sent,
-                Err(_) if holding.is_over() => return,
-                Err(error) => {
-                    tracing::warn!(partition = holding.partition, %error,
-                        "taking a partition failed; it is tried again");
-                    sleep(TRY_AGAIN).await;
-                }
-            }
-        };
-        while is_elsewhere && !holding.is_over() {
-            let (client, place) = (self.client.clone(), self.place.clone());
-            let number = i32::try_from(holding.partition).unwrap_or_default();
-            let low = i64::try_from(mark.position.low()).unwrap_or(i64::MAX);
-            let seeking = blocking(move || {
-                client.seek(&place.name, number, Offset::Offset(low), ANSWER_WITHIN)
-            });
-            match seeking.await {
-                Ok(()) => break,
-                Err(error) => {
-                    tracing::debug!(%error, "going back in a partition failed; it is tried again");
-                    sleep(TRY_AGAIN).await;
-                }
-            }
-        }
-        holding.tenure.extend(sent + self.sure_for);
-        let claim = PartitionClaim {
-            holding,
-            epoch: mark.epoch,
-            position: mark.position,
-            commits: self.commits.clone(),
-        };
-        // If nobody is there to have it, the member is gone, and so are we soon.
-        let _ = self.claims.send(Ok(Arc::new(claim)));
-    }
-}
-
-/// Counts the owners. Kafka forgets what an idle group has committed; so the first one that it knows of
-/// has the time for its number, which is more than all before it had.
-fn next_epoch(before: u64) -> u64 {
-    match before {
-        0 => SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(1, |since| since.as_secs()),
-        before => before + 1,
     }
 }

@@ -2,48 +2,66 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `options`, `url` | how it is set up |
+//! | `options` | how it is set up |
 //! | `client`, `statistics` | clients of the cluster, and what they tell |
 //! | `names` | what things are called on the cluster |
 //! | `server` | what all parts share; topics |
 //! | `cluster` | what is asked of the cluster itself |
+//! | `topic_identity` | which topic of its name it is, and how it is created once |
 //! | `catalog` | what the bus keeps about topics, on a compacted topic |
-//! | `topics` | a topic as a topic of Kafka |
-//! | `message` | a record as a message |
+//! | `topics`, `refresh`, `growth` | a topic as a topic of Kafka, and as it is by now |
+//! | `message`, `panics` | a record as a message, whatever is in it |
 //! | `publish` | publishing |
 //! | `mark` | what is committed with an offset |
 //! | `ledger` | what groups have settled, how far they are behind |
-//! | `peek`, `stretch` | reading without a group |
+//! | `groups` | what is remembered of groups for longer than Kafka does |
+//! | `peek`, `range_reader` | reading without a group |
+//! | `logs` | logs of raw records |
+//! | `follower`, `follow_client` | reading them without a group, many partitions by one client |
 //! | `member`, `consumer` | members of a group |
+//! | `takeover` | becoming the owner of what the group assigned |
 //! | `commits` | the one place from which a member commits |
-//! | `claim`, `reader` | a partition that is ours |
-//! | `look` | what can be seen of a cluster, for the doctor |
+//! | `assignment`, `reader` | a partition that is ours |
+//! | `inspect` | what can be seen of a cluster, for the doctor |
 //!
 //! Topics, partitions, offsets, keys and headers are those of Kafka. A group commits the lowest unsettled
 //! offset, and with it what is settled above: see [`mark`] and [`member`].
 
+mod assignment;
 mod catalog;
-mod claim;
 mod client;
 mod cluster;
 mod commits;
 mod consumer;
+#[cfg(feature = "log")]
+mod follow_client;
+#[cfg(feature = "log")]
+mod follower;
+mod groups;
+mod growth;
+#[cfg(feature = "doctor")]
+mod inspect;
 mod ledger;
-mod look;
+#[cfg(feature = "log")]
+mod logs;
 mod mark;
 mod member;
 mod message;
 mod names;
 mod options;
+mod panics;
 mod peek;
 mod publish;
+mod range_reader;
 mod reader;
+mod refresh;
 mod server;
 mod statistics;
-mod stretch;
+mod takeover;
+mod topic_identity;
 mod topics;
-mod url;
 
+#[cfg(feature = "metrics")]
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,58 +69,82 @@ use std::time::Duration;
 use rdkafka::consumer::Consumer as _;
 
 #[cfg(test)]
-pub(crate) use self::look::SeenTopic;
-pub(crate) use self::look::{Seen, look};
-pub use self::options::{KafkaOptions, KafkaOptionsError, KafkaProtocol, KafkaSasl};
+pub(crate) use self::inspect::SeenTopic;
+#[cfg(feature = "doctor")]
+pub(crate) use self::inspect::{Seen, inspect};
+pub use self::options::{KafkaOptions, KafkaProtocol, KafkaSasl};
 
+use self::client::PublishWithin;
 use self::cluster::blocking;
-use self::server::Server;
-use super::forward::forward_to_server;
-use super::{BoxFuture, Broker, BrokerError, Lag, Member, Offsets, Start};
+use self::server::Kafka;
+#[cfg(feature = "log")]
+use super::log::Logs;
+use super::member::GroupMember;
+use super::remote::{Remote, Server};
+use super::{BrokerError, Start};
+#[cfg(feature = "metrics")]
 use crate::exposition::Page;
-use crate::record::{Delivered, Record};
-use crate::settle::Position;
-use crate::topic::{Growth, Strategy, Topic, TopicName};
+use crate::supervise::supervise;
+use crate::topic::TopicName;
 
 /// A cluster that is well answers sooner.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(5);
 
-/// A broker on a cluster.
-pub(crate) struct Kafka(Arc<Server>);
-
-impl Kafka {
-    pub(crate) async fn open(options: KafkaOptions) -> Result<Self, BrokerError> {
-        Ok(Self(Arc::new(Server::open(options).await?)))
-    }
+/// A broker on a cluster, for callers that give up on what they publish after `deadline`.
+pub(crate) async fn open(
+    options: KafkaOptions,
+    deadline: Duration,
+) -> Result<Remote<Kafka>, BrokerError> {
+    panics::silence_expected();
+    let server = Kafka::open(options, PublishWithin::of(deadline)).await?;
+    let server = Arc::new(server);
+    let refreshed = Arc::downgrade(&server);
+    tokio::spawn(async move {
+        supervise("looking at topics again", || {
+            refresh::keep_up(refreshed.clone())
+        })
+        .await;
+    });
+    Ok(Remote::new(server))
 }
 
-impl Broker for Kafka {
-    forward_to_server!();
+impl Server for Kafka {
+    type Member = GroupMember;
 
-    fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            self.0.check_open()?;
-            let asker = self.0.asker.clone();
-            let catalog = self.0.names.catalog();
-            let asking = blocking(move || {
-                while asker.poll(Duration::ZERO).is_some() {}
-                asker.fetch_metadata(Some(&catalog), HEALTHY_WITHIN)
-            });
-            asking
-                .await
-                .map(drop)
-                .map_err(|error| self.0.failed("asking for metadata", error))
-        })
+    async fn join(
+        self: Arc<Self>,
+        topic: &TopicName,
+        group: &str,
+        start: Start,
+    ) -> Result<GroupMember, BrokerError> {
+        member::join(self, topic, group, start).await
     }
 
+    #[cfg(feature = "log")]
+    fn logs(self: &Arc<Self>) -> &dyn Logs {
+        self
+    }
+
+    async fn health(&self) -> Result<(), BrokerError> {
+        self.check_open()?;
+        let asker = self.asker.clone();
+        let catalog = self.names.catalog();
+        let asking = blocking(move || {
+            while asker.poll(Duration::ZERO).is_some() {}
+            asker.fetch_metadata(Some(&catalog), HEALTHY_WITHIN)
+        });
+        asking
+            .await
+            .map(drop)
+            .map_err(|error| self.failed("asking for metadata", error))
+    }
+
+    #[cfg(feature = "metrics")]
     fn write_metrics(&self, page: &mut Page<'_>) -> fmt::Result {
-        self.0.telling.gauges.write(page)
+        self.telling.gauges.write(page)
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            self.0.close().await;
-            Ok(())
-        })
+    async fn close(&self) {
+        self.shut_down().await;
     }
 }

@@ -28,14 +28,8 @@ impl Names {
         }
     }
 
-    pub(super) fn is_namespace(name: &str) -> bool {
-        (1..=32).contains(&name.len())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    }
-
     /// What everything of the namespace begins with.
+    #[cfg(feature = "doctor")]
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -62,8 +56,8 @@ impl Names {
         format!("{}laneway-topic-{kept}-{hash:032x}", self.prefix)
     }
 
-    /// What a group that reads a topic is called on the cluster. One for each topic: so what happens in
-    /// one of them disturbs nobody in another.
+    /// What a group that reads a topic is called on the cluster. One for each topic: so a rebalance at
+    /// one of them does not touch the others.
     pub(super) fn group(&self, topic: &str, group: &str) -> String {
         let topic = topic.strip_prefix(&self.prefix).unwrap_or(topic);
         format!("{}{group}@{topic}", self.prefix)

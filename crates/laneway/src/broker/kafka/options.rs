@@ -1,61 +1,13 @@
-//! How a bus on Kafka is set up.
+//! The settings that only Kafka has.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::names::Names;
+use crate::broker::address::Parameters;
+use crate::broker::options::{
+    BrokerOptions, BrokerOptionsError, BrokerSettings, User, check_copies, in_range,
+};
 use crate::topic::Compression;
-
-/// Why options for Kafka cannot be meant. Never says a secret.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KafkaOptionsError {
-    /// A server is not an address.
-    #[error("server {0:?} is not HOST or HOST:PORT")]
-    Server(String),
-    /// No server is named.
-    #[error("no server is named: give kafka://HOST:PORT")]
-    NoServer,
-    /// The address has a key that means nothing.
-    #[error("{key:?} is not a setting of a kafka address: known are {}", known.join(", "))]
-    UnknownKey {
-        /// What was given.
-        key: String,
-        /// What could have been.
-        known: &'static [&'static str],
-    },
-    /// A value cannot be meant.
-    #[error("{key} is {value:?}: give {expected}")]
-    Value {
-        /// The setting.
-        key: &'static str,
-        /// What was given.
-        value: String,
-        /// What is expected.
-        expected: &'static str,
-    },
-    /// A setting is there twice.
-    #[error("{0} is given twice: give it once")]
-    Twice(&'static str),
-    /// A user without a password.
-    #[error("a user is given without a password: give kafka://USER:PASSWORD@HOST")]
-    NoPassword,
-    /// A way to say who we are, and nobody that we are.
-    #[error("sasl is given without a user: give kafka://USER:PASSWORD@HOST")]
-    NoUser,
-    /// A certificate without its key, or a key without its certificate.
-    #[error("cert and key are given only together")]
-    HalfCertificate,
-    /// The client was built without OpenSSL.
-    #[error("{0} is given, and this build has no OpenSSL: build with the feature kafka-tls")]
-    NoOpenSsl(&'static str),
-    /// The group says how long a member may be silent.
-    #[error(
-        "session_ms is given with protocol=consumer: with it the broker decides, by group.consumer.session.timeout.ms"
-    )]
-    SessionOfBroker,
-}
 
 /// How a user proves who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -91,82 +43,61 @@ pub enum KafkaProtocol {
     Consumer,
 }
 
-/// Who we are to the brokers.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct User {
-    pub(super) name: String,
-    pub(super) password: String,
-}
-
-/// How a bus on Kafka is set up. Everything can be said in the [address](KafkaOptions::parse), too.
+/// How a bus on Kafka is set up. Everything can be said in the [address](BrokerOptions::parse), too:
+/// `kafka://user:password@one:9092,two:9092?namespace=shop&replicas=3`. Besides what [`BrokerOptions`] has, it may
+/// have `min_in_sync`, `protocol` (`classic` or `consumer`), `instance`, `compression` (`none`, `lz4` or `zstd`),
+/// `linger_ms`, `max_message` and `sasl` (`plain`, `scram-sha-256` or `scram-sha-512`).
 ///
 /// ```
 /// use laneway::{KafkaOptions, KafkaProtocol};
-/// use std::time::Duration;
 ///
 /// let options = KafkaOptions::parse("kafka://one:9092,two:9092?namespace=shop")?
-///     .replication(3)
+///     .replicas(3)
 ///     .min_in_sync(2)
 ///     .protocol(KafkaProtocol::Consumer);
-/// # Ok::<(), laneway::KafkaOptionsError>(())
+/// # Ok::<(), laneway::BrokerOptionsError>(())
 /// ```
-#[derive(Clone)]
-#[must_use = "give it to Bus::builder().open_kafka()"]
-pub struct KafkaOptions {
-    /// `host:port`, each.
-    pub(super) servers: Vec<String>,
+pub type KafkaOptions = BrokerOptions<KafkaSettings>;
+
+/// What only [`KafkaOptions`] have.
+#[derive(Clone, Debug)]
+pub struct KafkaSettings {
     pub(super) user: Option<User>,
     pub(super) sasl: KafkaSasl,
-    pub(super) tls: bool,
-    pub(super) ca: Option<PathBuf>,
-    pub(super) certificate: Option<(PathBuf, PathBuf)>,
-    pub(super) namespace: Option<String>,
-    pub(super) replication: Option<u8>,
     pub(super) min_in_sync: Option<u8>,
     pub(super) protocol: KafkaProtocol,
-    pub(super) session: Option<Duration>,
     pub(super) instance: Option<String>,
     pub(super) compression: Compression,
     pub(super) linger: Duration,
     pub(super) max_message: u32,
 }
 
-/// So long a member may be silent before others take over what it has.
-const SESSION: Duration = Duration::from_secs(10);
 /// So long a record waits for others to be sent together with.
 const LINGER: Duration = Duration::from_millis(1);
 /// The largest record.
 const MAX_MESSAGE: u32 = 8 << 20;
 
-const SHORTEST_SESSION: Duration = Duration::from_secs(1);
-const LONGEST_SESSION: Duration = Duration::from_mins(30);
-const LONGEST_LINGER: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_LINGER: Duration = Duration::from_secs(1);
 
-impl KafkaOptions {
-    /// Options for these brokers; the others of the cluster are found through them.
-    pub fn new<S: Into<String>>(servers: impl IntoIterator<Item = S>) -> Self {
+impl Default for KafkaSettings {
+    fn default() -> Self {
         Self {
-            servers: servers.into_iter().map(Into::into).collect(),
             user: None,
             sasl: KafkaSasl::default(),
-            tls: false,
-            ca: None,
-            certificate: None,
-            namespace: None,
-            replication: None,
             min_in_sync: None,
             protocol: KafkaProtocol::default(),
-            session: None,
             instance: None,
             compression: Compression::Lz4,
             linger: LINGER,
             max_message: MAX_MESSAGE,
         }
     }
+}
 
+impl KafkaOptions {
     /// Says who we are by a user and a password.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        self.user = Some(User {
+        self.broker.user = Some(User {
             name: name.into(),
             password: password.into(),
         });
@@ -175,175 +106,254 @@ impl KafkaOptions {
 
     /// How the user proves it (SCRAM-SHA-512 unless changed).
     pub fn sasl(mut self, sasl: KafkaSasl) -> Self {
-        self.sasl = sasl;
-        self
-    }
-
-    /// Whether connections are encrypted.
-    pub fn tls(mut self, tls: bool) -> Self {
-        self.tls = tls;
-        self
-    }
-
-    /// Trusts the certificates in this file, and no others. Turns TLS on.
-    pub fn certificate_authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.ca = Some(file.into());
-        self.tls = true;
-        self
-    }
-
-    /// Says who we are by a certificate and its key. Turns TLS on.
-    pub fn client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.certificate = Some((certificate.into(), key.into()));
-        self.tls = true;
-        self
-    }
-
-    /// What the topics and groups of this bus begin with on the cluster, and a dot: buses with
-    /// different ones know nothing of each other. Without one, topics are called what they are called.
-    /// 1 to 32 of `a-z`, `0-9` and `-`.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
-        self
-    }
-
-    /// How many brokers keep a copy of topics that do not say so themselves, and of what the bus keeps
-    /// about them (the default of the cluster unless set).
-    pub fn replication(mut self, copies: u8) -> Self {
-        self.replication = Some(copies);
+        self.broker.sasl = sasl;
         self
     }
 
     /// How many copies of a new topic must have a record before it is published (the default of the
     /// cluster unless set).
     pub fn min_in_sync(mut self, copies: u8) -> Self {
-        self.min_in_sync = Some(copies);
+        self.broker.min_in_sync = Some(copies);
         self
     }
 
     /// How members of a group agree on who has what.
     pub fn protocol(mut self, protocol: KafkaProtocol) -> Self {
-        self.protocol = protocol;
-        self
-    }
-
-    /// How long a member of a group may be silent before others take over its partitions (10 s unless
-    /// changed). With [`KafkaProtocol::Consumer`] the broker says so.
-    pub fn session(mut self, session: Duration) -> Self {
-        self.session = Some(session);
+        self.broker.protocol = protocol;
         self
     }
 
     /// The name of this process in its groups, each process its own: one that restarts within the
-    /// session time-out gets back what it had, and nobody else is disturbed.
+    /// session time-out gets back what it had, without a rebalance.
     pub fn instance(mut self, instance: impl Into<String>) -> Self {
-        self.instance = Some(instance.into());
+        self.broker.instance = Some(instance.into());
         self
     }
 
     /// How records are compressed on their way (LZ4 unless changed).
     pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
+        self.broker.compression = compression;
         self
     }
 
     /// How long a record waits for others to be sent together with (1 ms unless changed).
     pub fn linger(mut self, linger: Duration) -> Self {
-        self.linger = linger;
+        self.broker.linger = linger;
         self
     }
 
     /// The largest record in bytes, here and of topics that are created from now on (8 MiB unless
     /// changed).
     pub fn max_message(mut self, bytes: u32) -> Self {
-        self.max_message = bytes;
+        self.broker.max_message = bytes;
         self
-    }
-
-    /// Checks what cannot be wrong in one setting alone.
-    pub(super) fn check(&self) -> Result<(), KafkaOptionsError> {
-        let value = |key, value: String, expected| {
-            Err(KafkaOptionsError::Value {
-                key,
-                value,
-                expected,
-            })
-        };
-        if self.servers.is_empty() {
-            return Err(KafkaOptionsError::NoServer);
-        }
-        if let Some(namespace) = &self.namespace
-            && !Names::is_namespace(namespace)
-        {
-            let expected = "1 to 32 of a-z, 0-9 and -";
-            return value("namespace", namespace.clone(), expected);
-        }
-        for (key, copies) in [
-            ("replication", self.replication),
-            ("min_in_sync", self.min_in_sync),
-        ] {
-            if copies == Some(0) {
-                return value(key, "0".to_owned(), "1 or more");
-            }
-        }
-        if let Some(session) = self.session {
-            if self.protocol == KafkaProtocol::Consumer {
-                return Err(KafkaOptionsError::SessionOfBroker);
-            }
-            if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&session) {
-                let session = session.as_millis().to_string();
-                return value("session_ms", session, "1000 to 1800000");
-            }
-        }
-        if !cfg!(feature = "kafka-tls") {
-            if self.tls {
-                return Err(KafkaOptionsError::NoOpenSsl("tls"));
-            }
-            if self.user.is_some() && self.sasl != KafkaSasl::Plain {
-                return Err(KafkaOptionsError::NoOpenSsl("a user for SCRAM"));
-            }
-        }
-        if self.linger > LONGEST_LINGER {
-            let linger = self.linger.as_millis().to_string();
-            return value("linger_ms", linger, "0 to 1000");
-        }
-        if !(1024..=1_000_000_000).contains(&self.max_message) {
-            let bytes = self.max_message.to_string();
-            return value("max_message", bytes, "1024 to 1000000000");
-        }
-        if self.compression == Compression::S2 {
-            let expected = "none, lz4 or zstd";
-            return value("compression", "s2".to_owned(), expected);
-        }
-        Ok(())
-    }
-
-    /// How long a member may be silent, where we decide it.
-    pub(super) fn session_or_default(&self) -> Duration {
-        self.session.unwrap_or(SESSION)
-    }
-
-    /// The servers, for errors and logs.
-    pub(super) fn server_list(&self) -> String {
-        self.servers.join(",")
     }
 }
 
-impl fmt::Debug for KafkaOptions {
-    /// Without secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KafkaOptions")
-            .field("servers", &self.servers)
-            .field("user", &self.user.as_ref().map(|user| &user.name))
-            .field("tls", &self.tls)
-            .field("namespace", &self.namespace)
-            .field("replication", &self.replication)
-            .field("protocol", &self.protocol)
-            .field("session", &self.session)
-            .finish_non_exhaustive()
+impl BrokerSettings for KafkaSettings {
+    const SCHEME: &'static str = "kafka";
+    const PORT: u16 = 9092;
+    const KEYS: &'static [&'static str] = &[
+        "compression",
+        "instance",
+        "linger_ms",
+        "max_message",
+        "min_in_sync",
+        "protocol",
+        "sasl",
+    ];
+    const REPLICAS: RangeInclusive<u8> = 1..=u8::MAX;
+    const SESSION: Duration = Duration::from_secs(10);
+    const SESSIONS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(30);
+    const NAMESPACE_PUNCTUATION: char = '-';
+
+    fn take(
+        &mut self,
+        user: Option<&str>,
+        parameters: &mut Parameters,
+    ) -> Result<(), BrokerOptionsError> {
+        let read = |user| User::read(user).ok_or(BrokerOptionsError::NoPassword);
+        self.user = user.map(read).transpose()?;
+        let mechanisms = [
+            ("plain", KafkaSasl::Plain),
+            ("scram-sha-256", KafkaSasl::ScramSha256),
+            ("scram-sha-512", KafkaSasl::ScramSha512),
+        ];
+        let expected = "plain, scram-sha-256 or scram-sha-512";
+        if let Some(sasl) = parameters.take_word("sasl", &mechanisms, expected)? {
+            if self.user.is_none() {
+                return Err(BrokerOptionsError::NoUser);
+            }
+            self.sasl = sasl;
+        }
+        let protocols = [
+            ("classic", KafkaProtocol::Classic),
+            ("consumer", KafkaProtocol::Consumer),
+        ];
+        let protocol = parameters.take_word("protocol", &protocols, "classic or consumer")?;
+        self.protocol = protocol.unwrap_or(self.protocol);
+        let compressions = [
+            ("none", Compression::None),
+            ("lz4", Compression::Lz4),
+            ("zstd", Compression::Zstd),
+        ];
+        let compression = parameters.take_word("compression", &compressions, COMPRESSIONS)?;
+        self.compression = compression.unwrap_or(self.compression);
+        self.instance = parameters.take("instance");
+        self.min_in_sync = parameters.take_parsed("min_in_sync", &in_range(Self::REPLICAS))?;
+        let linger = parameters.take_millis("linger_ms")?;
+        self.linger = linger.unwrap_or(self.linger);
+        let bytes = parameters.take_parsed("max_message", "a number of bytes")?;
+        self.max_message = bytes.unwrap_or(self.max_message);
+        Ok(())
+    }
+
+    fn check(options: &KafkaOptions) -> Result<(), BrokerOptionsError> {
+        let kafka = &options.broker;
+        if let Some(copies) = kafka.min_in_sync {
+            check_copies("min_in_sync", copies, Self::REPLICAS)?;
+        }
+        if options.session.is_some() && kafka.protocol == KafkaProtocol::Consumer {
+            return Err(BrokerOptionsError::SessionOfBroker);
+        }
+        if !cfg!(feature = "kafka-tls") {
+            if options.tls.required {
+                return Err(BrokerOptionsError::NoOpenSsl("tls"));
+            }
+            if kafka.user.is_some() && kafka.sasl != KafkaSasl::Plain {
+                return Err(BrokerOptionsError::NoOpenSsl("a user for SCRAM"));
+            }
+        }
+        if kafka.linger > LONGEST_LINGER {
+            let linger = kafka.linger.as_millis();
+            return Err(BrokerOptionsError::value("linger_ms", &linger, "0 to 1000"));
+        }
+        if !(1024..=1_000_000_000).contains(&kafka.max_message) {
+            let bytes = kafka.max_message;
+            return Err(BrokerOptionsError::value(
+                "max_message",
+                &bytes,
+                "1024 to 1000000000",
+            ));
+        }
+        if kafka.compression == Compression::S2 {
+            return Err(BrokerOptionsError::value("compression", "s2", COMPRESSIONS));
+        }
+        Ok(())
+    }
+}
+
+const COMPRESSIONS: &str = "none, lz4 or zstd";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> KafkaOptions {
+        KafkaOptions::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+
+    #[test]
+    fn servers_are_read() {
+        let list = |url| parse(url).servers.join(" ");
+        assert_eq!(list("kafka://localhost"), "localhost:9092");
+        assert_eq!(list("kafka://a:1,b:2/"), "a:1 b:2");
+        assert_eq!(list("kafka://[::1]:99,[::2]"), "[::1]:99 [::2]:9092");
+    }
+
+    #[test]
+    fn settings_are_read() {
+        let options = parse(
+            "kafka://a?namespace=t-1&replicas=3&min_in_sync=2&session_ms=6000&instance=i\
+             &compression=zstd&linger_ms=0&max_message=2000&tls=false",
+        );
+        assert_eq!(options.namespace.as_deref(), Some("t-1"));
+        assert_eq!(
+            (options.replicas, options.broker.min_in_sync),
+            (Some(3), Some(2))
+        );
+        assert_eq!(options.session_or_default(), Duration::from_secs(6));
+        assert_eq!(options.broker.instance.as_deref(), Some("i"));
+        assert_eq!(options.broker.compression, Compression::Zstd);
+        assert_eq!(
+            (options.broker.linger, options.broker.max_message),
+            (Duration::ZERO, 2000)
+        );
+        assert!(!options.tls.required);
+        let options = parse("kafka://u%40x:p%3A%26@a?sasl=plain&protocol=consumer");
+        let user = options.broker.user.as_ref().expect("a user");
+        assert_eq!((user.name.as_str(), user.password.as_str()), ("u@x", "p:&"));
+        assert_eq!(options.broker.sasl, KafkaSasl::Plain);
+        assert_eq!(options.broker.protocol, KafkaProtocol::Consumer);
+        assert!(!format!("{options:?}").contains("p:&"));
+    }
+
+    #[test]
+    #[cfg(feature = "kafka-tls")]
+    fn a_certificate_is_of_use_only_with_tls() {
+        let options = parse("kafka://a?ca=x.pem&cert=c.pem&key=k.pem");
+        assert!(options.tls.required);
+        assert_eq!(options.tls.ca, Some("x.pem".into()));
+        assert_eq!(
+            options.tls.certificate,
+            Some(("c.pem".into(), "k.pem".into()))
+        );
+    }
+
+    #[test]
+    #[cfg(not(feature = "kafka-tls"))]
+    fn what_this_build_cannot_do_is_told() {
+        for url in ["kafka://a?tls=true", "kafka://a?ca=x", "kafka://u:p@a"] {
+            let error = KafkaOptions::parse(url).expect_err(url).to_string();
+            assert!(error.contains("feature kafka-tls"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_named() {
+        for (url, expected) in [
+            ("kafka://", "no server is named"),
+            ("kafka:localhost:9092", "give kafka://localhost:9092"),
+            ("kafka:u:s3cret@a", "give kafka://HOST:PORT"),
+            ("kafka://a:x", "server \"a:x\" is not HOST"),
+            ("kafka://u@a", "without a password"),
+            ("kafka://a?sasl=plain", "without a user"),
+            ("kafka://u:p@a?sasl=md5", "sasl is \"md5\": give plain"),
+            ("kafka://a?session=1", "\"session\" is not a setting"),
+            ("kafka://a?session=1", "session_ms"),
+            (
+                "kafka://a?session_ms=x",
+                "session_ms is \"x\": give a number",
+            ),
+            (
+                "kafka://a?session_ms=1",
+                "session_ms is \"1\": give 1000 to",
+            ),
+            (
+                "kafka://a?session_ms=6000&protocol=consumer",
+                "broker decides",
+            ),
+            ("kafka://a?replicas=0", "replicas is \"0\": give 1"),
+            ("kafka://a?replication=3", "replication is called replicas"),
+            ("kafka://a?lease_ms=3000", "lease_ms is called session_ms"),
+            ("kafka://a?lease_before_ms=1", "is not a setting of a kafka"),
+            (
+                "kafka://a?protocol=raft",
+                "protocol is \"raft\": give classic",
+            ),
+            (
+                "kafka://a?compression=s2",
+                "compression is \"s2\": give none",
+            ),
+            ("kafka://a?linger_ms=2000", "linger_ms is \"2000\": give 0"),
+            ("kafka://a?max_message=1", "max_message is \"1\": give 1024"),
+            ("kafka://a?namespace=A.b", "namespace is \"A.b\""),
+            ("kafka://a?tls=yes", "tls is \"yes\": give true or false"),
+            ("kafka://a?ca=1&ca=2", "ca is given twice"),
+            ("kafka://a?cert=1", "cert and key"),
+        ] {
+            let error = KafkaOptions::parse(url).expect_err(url).to_string();
+            assert!(error.contains(expected), "{url}: {error}");
+        }
     }
 }

@@ -1,18 +1,20 @@
 //! Reading without a group: a few clients, each somewhere in a partition.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rdkafka::error::KafkaError;
 
 use super::client::{self, Telling};
-use super::cluster::{blocking, lock};
-use super::message::delivered;
+use super::cluster::blocking;
+use super::message::{delivered, is_tombstone};
 use super::options::KafkaOptions;
-use super::server::Server;
-use super::stretch::Stretch;
+use super::range_reader::RangeReader;
+use super::server::Kafka;
+use super::topics::TopicHandle;
 use crate::broker::BrokerError;
 use crate::record::Delivered;
+use crate::topic::Kind;
 
 /// Clients that are kept.
 const KEPT: usize = 4;
@@ -21,7 +23,7 @@ const KEPT: usize = 4;
 pub(super) struct Lookers {
     options: KafkaOptions,
     telling: Telling,
-    idle: Mutex<Vec<Stretch>>,
+    idle: Mutex<Vec<RangeReader>>,
 }
 
 impl Lookers {
@@ -33,13 +35,13 @@ impl Lookers {
         }
     }
 
-    pub(super) fn take_all(&self) -> Vec<Stretch> {
-        std::mem::take(&mut *lock(&self.idle))
+    pub(super) fn take_all(&self) -> Vec<RangeReader> {
+        std::mem::take(&mut *self.idle.lock())
     }
 
     /// The one that is nearest, or a new one.
-    fn take(&self, topic: &str, partition: i32, from: i64) -> Result<Stretch, KafkaError> {
-        let mut idle = lock(&self.idle);
+    fn take(&self, topic: &str, partition: i32, from: i64) -> Result<RangeReader, KafkaError> {
+        let mut idle = self.idle.lock();
         let near = idle
             .iter()
             .position(|looker| looker.is_near(topic, partition, from));
@@ -48,12 +50,12 @@ impl Lookers {
         }
         drop(idle);
         let consumer = client::looker(&self.options).create_with_context(self.telling.clone())?;
-        Ok(Stretch::new(consumer))
+        Ok(RangeReader::new(consumer))
     }
 
     /// Keeps one for the next look, unless there are enough.
-    fn keep(&self, looker: Stretch) -> Option<Stretch> {
-        let mut idle = lock(&self.idle);
+    fn keep(&self, looker: RangeReader) -> Option<RangeReader> {
+        let mut idle = self.idle.lock();
         if idle.len() < KEPT {
             idle.push(looker);
             return None;
@@ -62,11 +64,11 @@ impl Lookers {
     }
 }
 
-impl Server {
+impl Kafka {
     /// Reads up to `most` records from an offset on, as far as there are any before `end`.
     pub(super) async fn look(
         &self,
-        topic: String,
+        handle: &TopicHandle,
         partition: u32,
         from: u64,
         end: u64,
@@ -79,11 +81,15 @@ impl Server {
         let number = i32::try_from(partition).unwrap_or_default();
         let from = i64::try_from(from).unwrap_or(i64::MAX);
         let end = i64::try_from(end).unwrap_or(i64::MAX);
+        let topic = handle.name.clone();
+        let passes_over = handle.topic.kind() == Kind::Domain;
         let mut looker = self.lookers.take(&topic, number, from).map_err(failed)?;
         let looking = blocking(move || {
             let mut records = Vec::new();
             let read = looker.read(&topic, number, from, end, |message| {
-                records.push(delivered(message));
+                if !(passes_over && is_tombstone(message)) {
+                    records.push(delivered(message));
+                }
                 if records.len() == most {
                     ControlFlow::Break(())
                 } else {

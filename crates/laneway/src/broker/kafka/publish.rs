@@ -1,6 +1,6 @@
 //! Publishing: resolved when the brokers that have to have it do, never before.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{DeliveryFuture, FutureRecord, Producer};
@@ -9,35 +9,39 @@ use tokio::time::sleep;
 use super::client::ANSWER_WITHIN;
 use super::cluster::blocking;
 use super::message;
-use super::server::Server;
-use super::topics::Place;
+use super::server::Kafka;
+use super::topics::TopicHandle;
 use crate::broker::BrokerError;
+use crate::broker::remote::Publish;
 use crate::record::Record;
 use crate::topic::TopicName;
 
-/// Between two tries to put a record into a queue that is full. How long that may go on is up to the
-/// caller.
+/// Between two tries to put a record into a queue that is full.
 const QUEUE_MAY_EMPTY: Duration = Duration::from_millis(5);
 
 /// So often a producer looks at a topic again that it does not know.
 const TRIES: u32 = 10;
 
-impl Server {
+impl Publish for Kafka {
     /// Publishes records to one partition; answers their offsets. The producer keeps their order, also
     /// when it has to send some again.
-    pub(super) async fn publish(
+    async fn publish(
         &self,
         topic: &TopicName,
         partition: u32,
         records: Vec<Record>,
     ) -> Result<Vec<u64>, BrokerError> {
-        let place = self.place(topic).await?;
-        if partition >= place.topic.partitions().get() {
-            return Err(BrokerError::UnknownTopic(topic.clone()));
+        let handle = self.handle(topic).await?;
+        if partition >= handle.topic.partitions().get() {
+            return Err(BrokerError::Reshaped {
+                topic: topic.clone(),
+                now: handle.topic.partitions().get(),
+            });
         }
+        let until = Instant::now() + self.publish_within.room;
         let mut sent = Vec::with_capacity(records.len());
         for record in &records {
-            sent.push(self.send(&place, partition, record).await?);
+            sent.push(self.send(&handle, partition, record, until).await?);
         }
         let mut offsets = Vec::with_capacity(sent.len());
         for (delivery, record) in sent.into_iter().zip(&records) {
@@ -46,7 +50,7 @@ impl Server {
                 Ok(Err((error, _))) => {
                     if is_unknown(&error) {
                         // It is gone, or another one: this tells which.
-                        self.place_now(topic).await?;
+                        self.fresh_handle(topic).await?;
                     }
                     return Err(self.refused(record, &error));
                 }
@@ -56,14 +60,21 @@ impl Server {
         Ok(offsets)
     }
 
+    fn largest(&self) -> Option<usize> {
+        Some(self.options.broker.max_message as usize)
+    }
+}
+
+impl Kafka {
     /// Puts a record into the queue of the producer; waits for room.
     async fn send(
         &self,
-        place: &Place,
+        handle: &TopicHandle,
         partition: u32,
         record: &Record,
+        until: Instant,
     ) -> Result<DeliveryFuture, BrokerError> {
-        let mut message: FutureRecord<'_, str, [u8]> = FutureRecord::to(&place.name)
+        let mut message: FutureRecord<'_, str, [u8]> = FutureRecord::to(&handle.name)
             .payload(record.payload.as_ref())
             .partition(i32::try_from(partition).unwrap_or_default());
         message.key = record.key.as_deref();
@@ -75,6 +86,10 @@ impl Server {
         loop {
             match self.producer.send_result(message) {
                 Ok(delivery) => return Ok(delivery),
+                // Later it would be sent after its publisher was told of an error.
+                Err((error, _)) if Instant::now() > until => {
+                    return Err(self.refused(record, &error));
+                }
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), again)) => {
                     message = again;
                     sleep(QUEUE_MAY_EMPTY).await;
@@ -84,7 +99,7 @@ impl Server {
                 Err((error, again)) if is_unknown(&error) && tries < TRIES => {
                     tries += 1;
                     message = again;
-                    self.learn(&place.name).await;
+                    self.learn(&handle.name).await;
                 }
                 Err((error, _)) => return Err(self.refused(record, &error)),
             }
@@ -109,8 +124,17 @@ impl Server {
             KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
                 BrokerError::TooLarge {
                     size: record.size(),
-                    most: self.options.max_message as usize,
+                    most: self.options.broker.max_message as usize,
                 }
+            }
+            // A request may have been under way, and its answer not.
+            KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut) => {
+                let within = self.publish_within.delivery;
+                let detail = format!(
+                    "no broker has acknowledged it within {within:?}; it is not sent any more, but may have \
+                     been published all the same"
+                );
+                self.failed("publishing", detail)
             }
             error => self.failed("publishing", error),
         }

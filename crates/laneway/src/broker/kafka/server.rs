@@ -1,71 +1,92 @@
 //! A cluster with the bus's topics: what all parts of the broker share.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AlterConfig, ConfigResource, NewPartitions, ResourceSpecifier};
+use parking_lot::Mutex;
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ConfigResource, ResourceSpecifier};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{FutureProducer, Producer};
 use tokio::time::sleep;
 
 use super::catalog::Catalog;
-use super::client::{self, ANSWER_WITHIN, Telling};
+use super::client::{self, ANSWER_WITHIN, PublishWithin, Telling};
 use super::cluster::{
-    LOOK_AGAIN, blocking, broker_config, create, done, ensure_catalog, lock, one, shape, wait_for,
-    within,
+    LOOK_AGAIN, blocking, broker_config, done, ensure_catalog, one, shape, wait_for, within,
 };
+#[cfg(feature = "log")]
+use super::follow_client::FollowClients;
+use super::groups::group_entries;
+use super::growth::Growing;
+use super::mark::Owner;
 use super::names::Names;
 use super::options::KafkaOptions;
 use super::peek::Lookers;
 use super::statistics::Gauges;
-use super::topics::{self, Actual, Declared, Place};
+use super::topics::{self, Actual, Declared, TopicHandle};
 use crate::broker::BrokerError;
-use crate::broker::places::Places;
-use crate::broker::seats::Seats;
-use crate::topic::{Decision, Growth, Kind, Strategy, Topic, TopicName, reconcile};
+use crate::broker::log_limiter::LogLimiter;
+use crate::broker::remote::Topics;
+use crate::broker::subscriptions::Subscriptions;
+use crate::broker::topic_cache::TopicCache;
+use crate::planted::planted;
+use crate::topic::{Decision, Growth, Kind, Partitions, Strategy, Topic, TopicName, reconcile};
 
 /// Two processes may declare a topic at the same moment, one of them looks again.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 10;
 
 /// What was given to the producer gets this long when the bus is closed.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
-pub(super) struct Server {
+/// A Kafka cluster, with the topics of a bus.
+pub(crate) struct Kafka {
     pub(super) options: KafkaOptions,
     pub(super) names: Names,
     pub(super) telling: Telling,
     pub(super) producer: FutureProducer<Telling>,
-    admin: AdminClient<Telling>,
+    pub(super) publish_within: PublishWithin,
+    pub(super) admin: Arc<AdminClient<Telling>>,
     /// Asks for metadata and offsets; reads nothing.
     pub(super) asker: Arc<BaseConsumer<Telling>>,
     pub(super) catalog: Catalog,
     pub(super) lookers: Lookers,
+    /// Clients that follow logs.
+    #[cfg(feature = "log")]
+    pub(super) follow_clients: FollowClients,
     /// Clients that know what groups have committed, by group.
     observers: Mutex<HashMap<String, Arc<BaseConsumer<Telling>>>>,
     /// Topics that were looked up.
-    places: Places<Place>,
+    topic_cache: TopicCache<TopicHandle>,
+    /// Those that are about to have more partitions.
+    pub(super) growing: Growing,
     /// What this process reads.
-    pub(super) seats: Seats,
+    pub(super) subscriptions: Subscriptions,
+    /// This process, as others see it.
+    pub(super) owner: Owner,
     closed: AtomicBool,
 }
 
-/// Clients for groups that nobody here is a member of; more are made when needed and the others go.
+/// Clients that observe groups which this process is no member of; when there are more, the others go.
 const MOST_OBSERVERS: usize = 16;
 
-impl Server {
-    pub(super) async fn open(options: KafkaOptions) -> Result<Self, BrokerError> {
+impl Kafka {
+    pub(super) async fn open(
+        options: KafkaOptions,
+        publish_within: PublishWithin,
+    ) -> Result<Self, BrokerError> {
         options.check()?;
         let at = options.server_list();
         let telling = Telling {
             gauges: Gauges::default(),
             who: "producer".into(),
             trouble: Arc::default(),
+            limiter: LogLimiter::default(),
         };
         let failed = |doing, error: KafkaError| {
-            let trouble = lock(&telling.trouble).take();
+            let trouble = telling.trouble.lock().take();
             let trouble = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
             BrokerError::Server {
                 server: at.clone(),
@@ -74,7 +95,7 @@ impl Server {
             }
         };
         let connecting = |error| failed("connecting", error);
-        let producer: FutureProducer<Telling> = client::producer(&options)
+        let producer: FutureProducer<Telling> = client::producer(&options, publish_within)
             .create_with_context(telling.clone())
             .map_err(connecting)?;
         let admin: AdminClient<Telling> = client::common(&options)
@@ -93,21 +114,26 @@ impl Server {
             .create_with_context(telling.clone())
             .map_err(connecting)?;
         let catalog = Catalog::new(name, producer.clone(), reader);
-        // Whoever asks first should not have to wait for all of it.
+        // Read now, so that the first call does not have to wait for all of it.
         let read = catalog.read_on().await;
         read.map_err(|error| failed("reading the catalog", error))?;
         Ok(Self {
             lookers: Lookers::new(options.clone(), telling.clone()),
+            owner: Owner::new(options.broker.instance.as_deref()),
+            publish_within,
             options,
             names,
             telling,
             producer,
-            admin,
+            admin: Arc::new(admin),
             asker,
             catalog,
+            #[cfg(feature = "log")]
+            follow_clients: FollowClients::default(),
             observers: Mutex::default(),
-            places: Places::default(),
-            seats: Seats::default(),
+            topic_cache: TopicCache::default(),
+            growing: Growing::default(),
+            subscriptions: Subscriptions::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -120,9 +146,9 @@ impl Server {
     }
 
     /// Nothing more is done. Letting clients go takes a while, and a thread.
-    pub(super) async fn close(&self) {
+    pub(super) async fn shut_down(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        let observers = std::mem::take(&mut *lock(&self.observers));
+        let observers = std::mem::take(&mut *self.observers.lock());
         let (lookers, producer) = (self.lookers.take_all(), self.producer.clone());
         let _ = blocking(move || {
             drop((observers, lookers));
@@ -145,7 +171,7 @@ impl Server {
 
     /// A client that knows what a group has committed.
     pub(super) fn observer(&self, group: &str) -> Result<Arc<BaseConsumer<Telling>>, BrokerError> {
-        let mut observers = lock(&self.observers);
+        let mut observers = self.observers.lock();
         if let Some(observer) = observers.get(group) {
             return Ok(observer.clone());
         }
@@ -161,44 +187,80 @@ impl Server {
     }
 
     /// The topic, as it was when it was last looked up.
-    pub(super) async fn place(&self, topic: &TopicName) -> Result<Arc<Place>, BrokerError> {
+    pub(super) async fn handle(&self, topic: &TopicName) -> Result<Arc<TopicHandle>, BrokerError> {
         self.check_open()?;
-        match self.places.get(topic) {
-            Some(place) => Ok(place),
-            None => self.place_now(topic).await,
+        match self.topic_cache.get(topic) {
+            Some(handle) => Ok(handle),
+            None => self.fresh_handle(topic).await,
         }
     }
 
+    /// All topics that were looked up.
+    pub(super) fn known_topics(&self) -> Vec<Arc<TopicHandle>> {
+        self.topic_cache.all()
+    }
+
     /// The topic, as it is now.
-    pub(super) async fn place_now(&self, topic: &TopicName) -> Result<Arc<Place>, BrokerError> {
+    pub(super) async fn fresh_handle(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Arc<TopicHandle>, BrokerError> {
         let found = self.find(topic).await?;
         found.ok_or_else(|| BrokerError::UnknownTopic(topic.clone()))
     }
 
-    /// Looks a topic up. One that somebody else made counts as a domain topic, unless it was declared to
+    /// Looks a topic up. A foreign one counts as a domain topic, unless it was declared to
     /// be a plain one.
-    pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Arc<Place>>, BrokerError> {
+    pub(super) async fn find(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<Arc<TopicHandle>>, BrokerError> {
+        loop {
+            self.growing.wait(topic).await;
+            let handle = self.look_up(topic).await?;
+            if self.growing.to(topic).is_none() {
+                return Ok(handle);
+            }
+        }
+    }
+
+    /// The same, as it is now, also if it is about to grow.
+    pub(super) async fn look_up(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<Arc<TopicHandle>>, BrokerError> {
         self.check_open()?;
-        let place = match self.declared(topic).await? {
+        let declared = self.declared(topic).await?;
+        self.note_growth(topic);
+        let handle = match declared {
             Some(declared) => Some(self.ours(declared).await?),
             None => self.foreign(topic, Kind::Domain).await?,
         };
-        let place = place.map(Arc::new);
-        self.places.note(topic, place.as_ref());
-        Ok(place)
+        let handle = handle.map(Arc::new);
+        self.topic_cache.note(topic, handle.as_ref());
+        Ok(handle)
     }
 
-    async fn declared(&self, topic: &TopicName) -> Result<Option<Declared>, BrokerError> {
+    pub(super) async fn declared(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<Declared>, BrokerError> {
         let entry = topic_entry(topic);
         let read = self.catalog.read(&entry).await;
         let Some(value) = read.map_err(|error| self.failed("reading the catalog", error))? else {
             return Ok(None);
         };
-        let declared = serde_json::from_value(value).map_err(|error| BrokerError::Damaged {
+        let declared = Declared::read(&value).map_err(|error| BrokerError::Damaged {
             what: format!("entry {entry} of the catalog"),
             detail: error.to_string(),
         });
         declared.map(Some)
+    }
+
+    /// What the catalog said of a topic when it was last read.
+    pub(super) fn last_declared(&self, topic: &TopicName) -> Option<Declared> {
+        let value = self.catalog.known(&topic_entry(topic))?;
+        Declared::read(&value).ok()
     }
 
     /// What a topic is called on the cluster, and when it was born. As the catalog says, for the price of
@@ -208,38 +270,11 @@ impl Server {
         if let Some(declared) = self.declared(topic).await? {
             return Ok((self.names.topic(topic), declared.born));
         }
-        let place = self.place_now(topic).await?;
-        Ok((place.name.clone(), place.born))
+        let handle = self.fresh_handle(topic).await?;
+        Ok((handle.name.clone(), handle.born))
     }
 
-    /// A topic that is in the catalog.
-    async fn ours(&self, declared: Declared) -> Result<Place, BrokerError> {
-        let name = self.names.topic(declared.topic.name());
-        let topic = declared.topic.name().clone();
-        let mut declared = declared;
-        for _ in 0..TRIES {
-            if let Some(actual) = self.actual(&topic, &name).await? {
-                return Ok(Place {
-                    topic: actual.of(declared.topic),
-                    name,
-                    born: declared.born,
-                    is_foreign: declared.foreign,
-                });
-            }
-            if declared.foreign {
-                return Err(BrokerError::UnknownTopic(topic));
-            }
-            // It was about to be created, or somebody deleted it with other tools: another one begins.
-            declared.born = new_birth();
-            let value = serde_json::to_value(&declared).unwrap_or_default();
-            self.change_entry(&topic, |before| before.map(|_| value.clone()))
-                .await?;
-            self.create(&declared.topic, &name).await?;
-        }
-        Err(self.failed("looking up a topic", "it is deleted all the time"))
-    }
-
-    async fn change_entry(
+    pub(super) async fn change_entry(
         &self,
         topic: &TopicName,
         make: impl Fn(Option<&serde_json::Value>) -> Option<serde_json::Value>,
@@ -249,7 +284,11 @@ impl Server {
     }
 
     /// A topic that is not in the catalog, and is there.
-    async fn foreign(&self, topic: &TopicName, kind: Kind) -> Result<Option<Place>, BrokerError> {
+    async fn foreign(
+        &self,
+        topic: &TopicName,
+        kind: Kind,
+    ) -> Result<Option<TopicHandle>, BrokerError> {
         let name = self.names.topic(topic);
         // What Kafka itself keeps its books in begins so.
         if topic.reserved().is_some() || name.starts_with("__") {
@@ -258,7 +297,7 @@ impl Server {
         let Some(actual) = self.actual(topic, &name).await? else {
             return Ok(None);
         };
-        Ok(Some(Place {
+        Ok(Some(TopicHandle {
             topic: actual.foreign(topic, kind)?,
             name,
             born: 0,
@@ -267,30 +306,62 @@ impl Server {
     }
 
     /// What Kafka says of a topic, if it is there.
-    async fn actual(&self, topic: &TopicName, name: &str) -> Result<Option<Actual>, BrokerError> {
+    pub(super) async fn actual(
+        &self,
+        topic: &TopicName,
+        name: &str,
+    ) -> Result<Option<Actual>, BrokerError> {
         let failed = |error: KafkaError| self.failed("looking up a topic", error);
-        let Some((partitions, replicas)) = shape(&self.asker, name).await.map_err(failed)? else {
+        let Some(shape) = shape(&self.asker, name).await.map_err(failed)? else {
             return Ok(None);
         };
+        if planted("A3") && !shape.is_led {
+            return Ok(None);
+        }
         match self.topic_config(name).await {
-            Ok(config) => Actual::new(topic, partitions, replicas, &config).map(Some),
+            Ok(config) => Actual::new(topic, shape.partitions, shape.replicas, &config).map(Some),
             // It was deleted between the two.
             Err(KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition)) => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }
 
-    async fn topic_config(&self, name: &str) -> Result<ConfigResource, KafkaError> {
+    pub(super) async fn topic_config(&self, name: &str) -> Result<ConfigResource, KafkaError> {
         let which = [ResourceSpecifier::Topic(name)];
-        one(self.admin.describe_configs(&which, &within()).await?)
+        // The client asks the controller as it last heard of it. With KRaft that is any broker, which may have just died.
+        let options = AdminOptions::new().request_timeout(Some(ANSWER_WITHIN / CONFIG_TRIES));
+        let mut tries = 1;
+        loop {
+            let described = self.admin.describe_configs(&which, &options).await;
+            match described.and_then(one) {
+                Err(error) if is_lost(&error) && tries < CONFIG_TRIES => {
+                    tries += 1;
+                    let (admin, name) = (self.admin.clone(), name.to_owned());
+                    let limit = ANSWER_WITHIN / CONFIG_TRIES;
+                    // Metadata say who the controller is now.
+                    let asking = move || admin.inner().fetch_metadata(Some(&name), limit).map(drop);
+                    let _ = blocking(asking).await;
+                }
+                described => return described,
+            }
+        }
     }
 
     /// The settings of a broker.
     pub(super) async fn broker_config(&self, id: i32) -> Result<ConfigResource, KafkaError> {
         broker_config(&self.admin, id).await
     }
+}
 
-    pub(super) async fn declare(
+impl Topics for Kafka {
+    /// How many partitions a topic had when it was last looked up.
+    fn partitions(&self, topic: &TopicName) -> Option<Partitions> {
+        // Of one that grows, what it will have: a publisher that goes by another number has to look it up.
+        let growing = self.growing.to(topic);
+        growing.or_else(|| Some(self.topic_cache.get(topic)?.topic.partitions()))
+    }
+
+    async fn declare(
         &self,
         declared: &Topic,
         strategy: Strategy,
@@ -303,18 +374,18 @@ impl Server {
                 Some(known) => Some(self.ours(known).await?),
                 None => self.foreign(name, declared.kind()).await?,
             };
-            let topic = existing.as_ref().map(|place| &place.topic);
+            let topic = existing.as_ref().map(|handle| &handle.topic);
             match (reconcile(declared, topic, strategy, growth)?, existing) {
                 (Decision::Keep, None) => return Ok(declared.clone()),
-                (Decision::Keep, Some(place)) => return self.keep(place).await,
-                (Decision::Update(differences), Some(place)) => {
-                    let topic = place.topic.clone().updated(&differences);
-                    return self.update(&place, topic).await;
+                (Decision::Keep, Some(handle)) => return self.keep(handle).await,
+                (Decision::Update(differences), Some(handle)) => {
+                    let topic = handle.topic.clone().updated(&differences);
+                    return self.update(&handle, topic).await;
                 }
                 (Decision::Create | Decision::Update(_), _) => {
                     topics::check(declared)?;
-                    if self.create_declared(declared).await? {
-                        return Ok(self.place_now(name).await?.topic.clone());
+                    if let Some(made) = self.create_declared(declared).await? {
+                        return Ok(made);
                     }
                 }
             }
@@ -322,56 +393,88 @@ impl Server {
         Err(self.failed("declaring a topic", "it changes all the time"))
     }
 
-    /// Takes a topic as it is. What somebody else made, and is not what it would be taken for, is noted.
-    async fn keep(&self, place: Place) -> Result<Topic, BrokerError> {
-        if place.is_foreign && place.topic.kind() == Kind::Plain {
-            let entry = Declared {
-                topic: place.topic.clone(),
-                born: place.born,
-                foreign: true,
+    async fn describe(&self, topic: &TopicName) -> Result<Option<Topic>, BrokerError> {
+        let handle = self.find(topic).await?;
+        Ok(handle.map(|handle| handle.topic.clone()))
+    }
+
+    async fn topics(&self) -> Result<Vec<Topic>, BrokerError> {
+        self.check_open()?;
+        let all = self.catalog.all(TOPIC_ENTRIES).await;
+        let all = all.map_err(|error| self.failed("reading the catalog", error))?;
+        let mut topics = Vec::new();
+        for value in all {
+            let Ok(declared) = Declared::read(&value) else {
+                continue;
             };
-            let value = serde_json::to_value(entry).unwrap_or_default();
-            self.change_entry(place.topic.name(), |before| {
+            if declared.foreign {
+                continue;
+            }
+            topics.push(self.ours(declared).await?.topic);
+        }
+        topics.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(topics)
+    }
+
+    async fn delete(&self, topic: &TopicName) -> Result<(), BrokerError> {
+        let handle = self.fresh_handle(topic).await?;
+        if handle.is_foreign {
+            return Err(foreign(&handle));
+        }
+        let groups = self.check_unread(&handle).await?;
+        let failed = |error: KafkaError| self.failed("deleting a topic", error);
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        if !groups.is_empty() {
+            // What stays behind is about a topic that was born before, and counts for nothing.
+            let _ = self.admin.delete_groups(&groups, &within()).await;
+        }
+        // The topic first: if we fail in between, it is made anew and can be deleted again.
+        let deleted = self.admin.delete_topics(&[&handle.name], &within()).await;
+        match deleted.and_then(done) {
+            Ok(()) | Err(KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // Unless another process has found it gone, and begun another one.
+        let is_it = |entry: &serde_json::Value| {
+            Declared::read(entry).is_ok_and(|entry| entry.born == handle.born)
+        };
+        let removed = self.change_entry(topic, |before| {
+            before.filter(|entry| is_it(entry))?;
+            Some(serde_json::Value::Null)
+        });
+        if removed.await? {
+            for entry in self.catalog.names(&group_entries(&handle)) {
+                let forgetting = self
+                    .catalog
+                    .change(&entry, |before| before.map(|_| serde_json::Value::Null));
+                // What stays behind is about a topic that was born before, too.
+                let _ = forgetting.await;
+            }
+            wait_for(&self.asker, &handle.name, 0)
+                .await
+                .map_err(failed)?;
+        }
+        self.topic_cache.note(topic, None);
+        Ok(())
+    }
+}
+
+impl Kafka {
+    /// Takes a topic as it is. A foreign one that is not what it would be taken for is noted.
+    async fn keep(&self, handle: TopicHandle) -> Result<Topic, BrokerError> {
+        if handle.is_foreign && handle.topic.kind() == Kind::Plain {
+            let value = Declared::new(handle.topic.clone(), handle.born, true).write();
+            self.change_entry(handle.topic.name(), |before| {
                 before.is_none().then(|| value.clone())
             })
             .await?;
         }
-        let topic = place.topic.clone();
-        self.places.note(topic.name(), Some(&Arc::new(place)));
+        let topic = handle.topic.clone();
+        self.topic_cache.note(topic.name(), Some(&Arc::new(handle)));
         Ok(topic)
     }
 
-    /// Notes a topic in the catalog, then makes it: if we fail in between, it is made when it is looked
-    /// up. Answers whether nobody else was faster.
-    async fn create_declared(&self, topic: &Topic) -> Result<bool, BrokerError> {
-        let entry = Declared {
-            topic: topic.clone(),
-            born: new_birth(),
-            foreign: false,
-        };
-        let value = serde_json::to_value(entry).unwrap_or_default();
-        let changed = self
-            .change_entry(topic.name(), |before| {
-                before.is_none().then(|| value.clone())
-            })
-            .await?;
-        if changed {
-            let name = self.names.topic(topic.name());
-            self.create(topic, &name).await?;
-        }
-        Ok(changed)
-    }
-
-    async fn create(&self, topic: &Topic, name: &str) -> Result<(), BrokerError> {
-        let config = topics::config(topic, &self.options);
-        let copies = topic.replicas().or(self.options.replication);
-        let partitions = topic.partitions().get();
-        create(&self.admin, &self.asker, name, partitions, copies, &config)
-            .await
-            .map_err(|error| self.failed("creating a topic", error))
-    }
-
-    async fn update(&self, existing: &Place, topic: Topic) -> Result<Topic, BrokerError> {
+    async fn update(&self, existing: &TopicHandle, topic: Topic) -> Result<Topic, BrokerError> {
         if existing.is_foreign {
             return Err(foreign(existing));
         }
@@ -387,32 +490,31 @@ impl Server {
         if topic.partitions() != existing.topic.partitions() {
             // Those who read now would hand a key to two owners at a time.
             self.check_unread(existing).await?;
-            let count = topic.partitions().get() as usize;
-            let more = [NewPartitions::new(&existing.name, count)];
-            let grown = self.admin.create_partitions(&more, &within()).await;
-            grown.and_then(done).map_err(failed)?;
-            wait_for(&self.asker, &existing.name, count)
-                .await
-                .map_err(failed)?;
+            self.grow(existing, topic.partitions()).await?;
         }
         self.alter(existing, &topic).await.map_err(failed)?;
         self.wait_for_config(existing, &topic)
             .await
             .map_err(failed)?;
-        let value = serde_json::to_value(Declared {
-            topic: topic.clone(),
-            born: existing.born,
-            foreign: false,
-        });
-        let value = value.unwrap_or_default();
-        self.change_entry(topic.name(), |_| Some(value.clone()))
-            .await?;
-        self.places.note(topic.name(), None);
+        self.change_entry(topic.name(), |before| {
+            let declared = before.and_then(|value| Declared::read(value).ok())?;
+            let topic = topic.clone();
+            let growing = None;
+            let changed = Declared {
+                topic,
+                growing,
+                ..declared
+            };
+            Some(changed.write())
+        })
+        .await?;
+        self.topic_cache.note(topic.name(), None);
+        self.note_growth(topic.name());
         Ok(topic)
     }
 
-    /// What somebody set that we know nothing of stays as it is: Kafka replaces all settings at once.
-    async fn alter(&self, existing: &Place, topic: &Topic) -> Result<(), KafkaError> {
+    /// Settings that Laneway does not know stay as they are: Kafka replaces all of them at once.
+    async fn alter(&self, existing: &TopicHandle, topic: &Topic) -> Result<(), KafkaError> {
         use rdkafka::admin::ConfigSource;
         let theirs = self.topic_config(&existing.name).await?;
         let mut config: HashMap<&str, String> = theirs
@@ -434,7 +536,11 @@ impl Server {
     }
 
     /// Waits until the brokers know what a topic was changed to.
-    async fn wait_for_config(&self, existing: &Place, topic: &Topic) -> Result<(), KafkaError> {
+    async fn wait_for_config(
+        &self,
+        existing: &TopicHandle,
+        topic: &Topic,
+    ) -> Result<(), KafkaError> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         loop {
             let theirs = self.topic_config(&existing.name).await?;
@@ -454,62 +560,17 @@ impl Server {
         }
     }
 
-    pub(super) async fn topics(&self) -> Result<Vec<Topic>, BrokerError> {
-        self.check_open()?;
-        let all = self.catalog.all(TOPIC_ENTRIES).await;
-        let all = all.map_err(|error| self.failed("reading the catalog", error))?;
-        let mut topics = Vec::new();
-        for value in all {
-            let Ok(declared) = serde_json::from_value::<Declared>(value) else {
-                continue;
-            };
-            if declared.foreign {
-                continue;
-            }
-            topics.push(self.ours(declared).await?.topic);
-        }
-        topics.sort_by(|a, b| a.name().cmp(b.name()));
-        Ok(topics)
-    }
-
-    pub(super) async fn delete(&self, topic: &TopicName) -> Result<(), BrokerError> {
-        let place = self.place_now(topic).await?;
-        if place.is_foreign {
-            return Err(foreign(&place));
-        }
-        let groups = self.check_unread(&place).await?;
-        let failed = |error: KafkaError| self.failed("deleting a topic", error);
-        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        if !groups.is_empty() {
-            // What stays behind is about a topic that was born before, and counts for nothing.
-            let _ = self.admin.delete_groups(&groups, &within()).await;
-        }
-        // The topic first: if we fail in between, it is made anew and can be deleted again.
-        let deleted = self.admin.delete_topics(&[&place.name], &within()).await;
-        match deleted.and_then(done) {
-            Ok(()) | Err(KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
-            Err(error) => return Err(failed(error)),
-        }
-        self.change_entry(topic, |before| before.map(|_| serde_json::Value::Null))
-            .await?;
-        wait_for(&self.asker, &place.name, 0)
-            .await
-            .map_err(failed)?;
-        self.places.note(topic, None);
-        Ok(())
-    }
-
-    /// Makes sure that nobody reads a topic; answers the groups that have, by their names on the cluster.
-    async fn check_unread(&self, place: &Place) -> Result<Vec<String>, BrokerError> {
+    /// An error if a group reads the topic; answers the groups that have, by their names on the cluster.
+    async fn check_unread(&self, handle: &TopicHandle) -> Result<Vec<String>, BrokerError> {
         let in_use = |group: &str| BrokerError::InUseBy {
-            topic: place.topic.name().clone(),
+            topic: handle.topic.name().clone(),
             group: group.to_owned(),
         };
-        if let Some(group) = self.seats.group_at(place.topic.name()) {
+        if let Some(group) = self.subscriptions.group_reading(handle.topic.name()) {
             return Err(in_use(&group));
         }
         let (asker, names) = (self.asker.clone(), self.names.clone());
-        let name = place.name.clone();
+        let name = handle.name.clone();
         let asking = blocking(move || {
             let list = asker.fetch_group_list(None, ANSWER_WITHIN)?;
             let of_topic = list.groups().iter().filter_map(|known| {
@@ -529,20 +590,46 @@ impl Server {
     }
 }
 
+/// So often the configuration of a topic is asked for, within the time that one answer may take.
+const CONFIG_TRIES: u32 = 3;
+
+/// Whether the broker that was asked did not answer.
+fn is_lost(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{BrokerTransportFailure, OperationTimedOut, RequestTimedOut};
+    // `rdkafka_error_code` knows nothing of this kind.
+    matches!(
+        error,
+        KafkaError::AdminOp(BrokerTransportFailure | OperationTimedOut | RequestTimedOut)
+    )
+}
+
 const TOPIC_ENTRIES: &str = "topic/";
 
 fn topic_entry(topic: &TopicName) -> String {
     format!("{TOPIC_ENTRIES}{topic}")
 }
 
-/// Never zero, which stands for topics of others.
-fn new_birth() -> u64 {
-    rand::random_range(1..u64::MAX)
+fn foreign(handle: &TopicHandle) -> BrokerError {
+    BrokerError::Foreign {
+        topic: handle.topic.name().clone(),
+        what: format!("topic {} of Kafka", handle.name),
+    }
 }
 
-fn foreign(place: &Place) -> BrokerError {
-    BrokerError::Foreign {
-        topic: place.topic.name().clone(),
-        what: format!("topic {} of Kafka", place.name),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_that_does_not_answer_is_told_from_one_that_refuses() {
+        assert!(is_lost(&KafkaError::AdminOp(
+            RDKafkaErrorCode::OperationTimedOut
+        )));
+        assert!(is_lost(&KafkaError::AdminOp(
+            RDKafkaErrorCode::BrokerTransportFailure
+        )));
+        assert!(!is_lost(&KafkaError::AdminOp(
+            RDKafkaErrorCode::UnknownTopicOrPartition
+        )));
     }
 }

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use rdkafka::admin::ConfigResource;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use super::client;
 use super::options::KafkaOptions;
@@ -16,24 +18,83 @@ use crate::topic::{Compression, Difference, Kind, Partitions, Retention, Topic, 
 
 /// A topic, and where it is on the cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct TopicHandle {
     pub(super) topic: Topic,
     /// What it is called there.
     pub(super) name: String,
     /// Tells topics of one name apart, that follow one another.
     pub(super) born: u64,
-    /// Whether somebody else made it.
+    /// Whether Laneway did not make it.
     pub(super) is_foreign: bool,
 }
 
 /// What the catalog says of a topic.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Declared {
+    #[serde(deserialize_with = "known_of_topic")]
     pub(super) topic: Topic,
     pub(super) born: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) foreign: bool,
+    /// Noted, and about to be made: no topic of this birth has been seen yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) pending: bool,
+    /// The number of partitions that it is about to have: until then no process publishes events to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) growing: Option<u32>,
+    /// What a later version of this program has to say; kept when the entry is changed.
+    #[serde(flatten)]
+    pub(super) later: Map<String, Value>,
+}
+
+impl Declared {
+    /// A topic that is to be made, or one of others that is noted.
+    pub(super) fn new(topic: Topic, born: u64, foreign: bool) -> Self {
+        Self {
+            topic,
+            born,
+            foreign,
+            pending: !foreign,
+            growing: None,
+            later: Map::new(),
+        }
+    }
+
+    pub(super) fn read(value: &Value) -> Result<Self, serde_json::Error> {
+        Self::deserialize(value)
+    }
+
+    pub(super) fn write(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// Whether an entry says the same of which topic it is.
+    pub(super) fn is_same_birth(&self, entry: Option<&Value>) -> bool {
+        let entry = entry.and_then(|value| Self::read(value).ok());
+        entry.is_some_and(|entry| (entry.born, entry.pending) == (self.born, self.pending))
+    }
+}
+
+/// The parts of a declaration. A configuration file may have no others; an entry that a later version
+/// wrote may, and they are passed over.
+const OF_TOPIC: [&str; 7] = [
+    "name",
+    "kind",
+    "storage",
+    "partitions",
+    "retention",
+    "compression",
+    "replicas",
+];
+const OF_RETENTION: [&str; 3] = ["age", "bytes", "count"];
+
+fn known_of_topic<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Topic, D::Error> {
+    let mut topic = Map::deserialize(deserializer)?;
+    topic.retain(|key, _| OF_TOPIC.contains(&key.as_str()));
+    if let Some(Value::Object(retention)) = topic.get_mut("retention") {
+        retention.retain(|key, _| OF_RETENTION.contains(&key.as_str()));
+    }
+    Topic::deserialize(Value::Object(topic)).map_err(D::Error::custom)
 }
 
 /// What Kafka says of a topic.
@@ -130,7 +191,7 @@ impl Actual {
         declared.updated(&differences)
     }
 
-    /// A topic that somebody else made, taken for one of this kind.
+    /// A foreign topic, taken for one of this kind.
     pub(super) fn foreign(&self, name: &TopicName, kind: Kind) -> Result<Topic, BrokerError> {
         let builder = match kind {
             Kind::Domain => Topic::domain(name.as_str()),
@@ -182,7 +243,7 @@ pub(super) fn config(topic: &Topic, options: &KafkaOptions) -> Vec<(&'static str
         ("cleanup.policy", "delete".to_owned()),
         (RETENTION_MS, limit(age)),
         (RETENTION_BYTES, limit(bytes)),
-        ("max.message.bytes", options.max_message.to_string()),
+        ("max.message.bytes", options.broker.max_message.to_string()),
     ];
     if let Some(compression) = topic.compression() {
         let name = match compression {
@@ -191,7 +252,7 @@ pub(super) fn config(topic: &Topic, options: &KafkaOptions) -> Vec<(&'static str
         };
         config.push((COMPRESSION, name.to_owned()));
     }
-    if let Some(copies) = options.min_in_sync {
+    if let Some(copies) = options.broker.min_in_sync {
         config.push(("min.insync.replicas", copies.to_string()));
     }
     config
@@ -202,6 +263,21 @@ mod tests {
     use rdkafka::admin::{ConfigEntry, ConfigSource, OwnedResourceSpecifier};
 
     use super::*;
+
+    #[test]
+    fn the_fixture_of_an_entry_is_what_is_read_and_written() {
+        let topic = Topic::domain("orders")
+            .partitions(8)
+            .build()
+            .expect("a topic");
+        let declared = Declared::new(topic.clone(), 7, false);
+        let written = declared.write().to_string();
+        let text = fixtures::text("kafka-topic-entry-1.json", || written.clone() + "\n");
+        assert_eq!(written, text.trim());
+        let value = serde_json::from_str(&text).expect("JSON");
+        let read = Declared::read(&value).expect("an entry");
+        assert_eq!((read.topic, read.born, read.pending), (topic, 7, true));
+    }
 
     fn there_and_back(topic: &Topic) -> Topic {
         let options = KafkaOptions::new(["localhost:9092"]);
@@ -239,6 +315,25 @@ mod tests {
             let topic = topic.build().expect("valid");
             assert_eq!(there_and_back(&topic), topic);
         }
+    }
+
+    #[test]
+    fn an_entry_of_a_later_version_is_read_and_keeps_what_is_not_known() {
+        let entry = serde_json::json!({
+            "version": 7,
+            "topic": {
+                "name": "orders", "kind": "domain", "partitions": 4, "tiered": true,
+                "retention": { "age": "7d", "segments": 3 },
+            },
+            "born": 5,
+            "owner": { "team": "shop" },
+        });
+        let declared = Declared::read(&entry).expect("it can be read");
+        assert_eq!(declared.topic.partitions().get(), 4);
+        assert_eq!((declared.born, declared.pending), (5, false));
+        let written = declared.write();
+        assert_eq!(written["version"], 7);
+        assert_eq!(written["owner"]["team"], "shop");
     }
 
     #[test]

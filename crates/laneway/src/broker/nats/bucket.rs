@@ -8,8 +8,8 @@ use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::jetstream::{self, Context, ErrorCode};
 use bytes::Bytes;
 
-use super::connect::{ask, place};
-use super::error::Trouble;
+use super::connect::{call, retry_placement};
+use super::error::NatsError;
 
 /// What the bucket of a store calls an entry that was removed.
 const OPERATION: &str = "KV-Operation";
@@ -26,10 +26,10 @@ pub(super) struct Entry {
 /// Why an entry was not changed.
 #[derive(Debug)]
 pub(super) enum Unchanged {
-    /// Somebody else changed it.
+    /// The entry has another revision than the change names.
     Conflict,
     /// It may have been changed or not.
-    Unknown(Trouble),
+    Unknown(NatsError),
 }
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Bucket {
         description: &str,
         replicas: u8,
         max_age: Duration,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, NatsError> {
         if let Ok(store) = context.get_key_value(&name).await {
             return Ok(Self { store });
         }
@@ -57,21 +57,21 @@ impl Bucket {
             num_replicas: usize::from(replicas),
             ..kv::Config::default()
         };
-        match place(|| context.create_key_value(config.clone())).await {
+        match retry_placement(|| context.create_key_value(config.clone())).await {
             Ok(store) => Ok(Self { store }),
-            // Somebody else may have made it meanwhile.
+            // Another process may have made it meanwhile.
             Err(error) => match context.get_key_value(&name).await {
                 Ok(store) => Ok(Self { store }),
-                Err(_) => Err(Trouble::new("making a bucket", error)),
+                Err(_) => Err(NatsError::new("making a bucket", error)),
             },
         }
     }
 
     /// Reads an entry from the one server that has the last word: a copy may be behind.
-    pub(super) async fn read(&self, key: &str) -> Result<Entry, Trouble> {
+    pub(super) async fn read(&self, key: &str) -> Result<Entry, NatsError> {
         let subject = format!("{}{key}", self.store.prefix);
         let stream = &self.store.stream;
-        match ask(|| stream.get_last_raw_message_by_subject(&subject)).await {
+        match call(|| stream.get_last_raw_message_by_subject(&subject)).await {
             Ok(message) => {
                 let is_there = message.headers.get(OPERATION).is_none();
                 Ok(Entry {
@@ -82,7 +82,7 @@ impl Bucket {
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                 Ok(Entry::default())
             }
-            Err(error) => Err(Trouble::new("reading an entry", error)),
+            Err(error) => Err(NatsError::new("reading an entry", error)),
         }
     }
 
@@ -104,23 +104,19 @@ impl Bucket {
     }
 
     /// The entries that a pattern names, as they are and as they change.
-    pub(super) async fn watch(&self, pattern: &str) -> Result<kv::Watch, Trouble> {
+    pub(super) async fn watch(&self, pattern: &str) -> Result<kv::Watch, NatsError> {
         let watching = self.store.watch_with_history(pattern).await;
-        watching.map_err(|error| Trouble::new("watching a bucket", error))
+        watching.map_err(|error| NatsError::new("watching a bucket", error))
     }
 
     /// The keys of entries that a pattern names.
-    pub(super) async fn keys(&self, pattern: &str) -> Result<Vec<String>, Trouble> {
+    pub(super) async fn keys(&self, pattern: &str) -> Result<Vec<String>, NatsError> {
         use futures_util::TryStreamExt;
 
         let subjects = format!("{}{pattern}", self.store.prefix);
-        let trouble = |error| Trouble::new("listing a bucket", error);
+        let failed = |error| NatsError::new("listing a bucket", error);
         let info = self.store.stream.info_with_subjects(subjects).await;
-        let named: Vec<_> = info
-            .map_err(trouble)?
-            .try_collect()
-            .await
-            .map_err(trouble)?;
+        let named: Vec<_> = info.map_err(failed)?.try_collect().await.map_err(failed)?;
         Ok(named
             .into_iter()
             .filter_map(|(subject, _)| Some(subject.strip_prefix(&self.store.prefix)?.to_owned()))
@@ -128,12 +124,12 @@ impl Bucket {
     }
 
     /// Removes all entries that a pattern names, and every trace of them.
-    pub(super) async fn purge(&self, pattern: &str) -> Result<(), Trouble> {
+    pub(super) async fn purge(&self, pattern: &str) -> Result<(), NatsError> {
         let subjects = format!("{}{pattern}", self.store.prefix);
         let purging = self.store.stream.purge().filter(subjects).await;
         purging
             .map(drop)
-            .map_err(|error| Trouble::new("purging a bucket", error))
+            .map_err(|error| NatsError::new("purging a bucket", error))
     }
 }
 
@@ -141,7 +137,7 @@ fn unchanged(doing: &'static str, error: kv::UpdateError) -> Unchanged {
     if error.kind() == UpdateErrorKind::WrongLastRevision || is_overtaken(&error) {
         Unchanged::Conflict
     } else {
-        Unchanged::Unknown(Trouble::new(doing, error))
+        Unchanged::Unknown(NatsError::new(doing, error))
     }
 }
 

@@ -1,17 +1,17 @@
-//! What the server would not do.
+//! Calls to the server that failed.
 
 use std::fmt;
 
 use crate::broker::BrokerError;
 
-/// Something that failed on the server, or on the way to it.
+/// A call that failed on the server, or on the way to it.
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(super) struct NatsError {
     pub(super) doing: &'static str,
     pub(super) detail: String,
 }
 
-impl Trouble {
+impl NatsError {
     pub(super) fn new(doing: &'static str, error: impl fmt::Display) -> Self {
         Self {
             doing,
@@ -28,7 +28,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for NatsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.doing, self.detail)
     }

@@ -1,26 +1,30 @@
 //! What groups have settled: read, added to, counted.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
-use async_nats::jetstream::stream::RawMessageErrorKind;
+use async_nats::jetstream::response::Response;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::Deserialize;
 use smol_str::SmolStr;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::bucket::Unchanged;
-use super::connect::ask;
+use super::connect::{ANSWER_WITHIN, call};
 use super::message::record_of;
 use super::names;
-use super::record::GroupRecord;
-use super::server::Server;
-use super::topics::Place;
-use crate::broker::embedded::now_ms;
+use super::record::{GroupRecord, decode_start};
+use super::server::Nats;
+use super::topics::TopicHandle;
+use crate::broker::remote::Ledger;
 use crate::broker::{BrokerError, Lag};
 use crate::record::Delivered;
 use crate::settle::Position;
+use crate::time::now_ms;
 use crate::topic::TopicName;
 
 /// How many requests are under way at once.
@@ -29,66 +33,52 @@ pub(super) const AT_ONCE: usize = 32;
 /// A consumer that only counts is gone after this long if we could not remove it.
 const COUNTER_GONE_AFTER: Duration = Duration::from_secs(10);
 
+/// Messages that are read again come within this, or are asked for anew.
+const FETCHED_WITHIN: Duration = Duration::from_secs(5);
+
 /// How many to look at at once when counting.
 const COUNTED_AT_ONCE: usize = 1000;
+
+/// After so many records that were asked for one by one, the others are read by a consumer.
+const PEEKED_SINGLY: usize = 8;
 
 /// While a change is on its way, nothing else gets through.
 const ON_ITS_WAY: Duration = Duration::from_millis(5);
 
 /// A consumer that was just made may not be known to all servers of a cluster.
 const NOT_KNOWN_YET: Duration = Duration::from_millis(50);
-const COUNT_TRIES: usize = 20;
+const COUNT_TRIES: usize = 5;
 
-/// Others change it at the same time, and each time one of them gets through.
+/// Peers change it at the same time, and each time one of them gets through.
 const TRIES: usize = 100;
 
-impl Server {
-    /// What is kept of a group in a partition, with its revision.
-    pub(super) async fn group_record(
-        &self,
-        place: &Place,
-        group: &str,
-        partition: u32,
-    ) -> Result<(Option<GroupRecord>, u64), BrokerError> {
-        let key = names::position_key(place.topic.name(), group, partition);
-        let entry = self.groups.read(&key).await;
-        let entry = entry.map_err(|trouble| self.trouble(trouble))?;
-        let Some(value) = entry.value else {
-            return Ok((None, entry.revision));
-        };
-        let record = GroupRecord::decode(&value).map_err(|detail| BrokerError::Damaged {
-            what: format!("entry {key}"),
-            detail,
-        })?;
-        Ok((Some(record), entry.revision))
-    }
-
-    pub(super) async fn position(
+impl Ledger for Nats {
+    async fn position(
         &self,
         topic: &TopicName,
         partition: u32,
         group: &str,
     ) -> Result<Option<Position>, BrokerError> {
-        let place = self.place_now(topic).await?;
-        let (record, _) = self.group_record(&place, group, partition).await?;
+        let handle = self.fresh_handle(topic).await?;
+        let (record, _) = self.group_record(&handle, group, partition).await?;
         Ok(record
-            .filter(|record| record.born == place.born)
+            .filter(|record| record.born == handle.born)
             .map(|record| record.position))
     }
 
-    /// Adds to what a group has settled that nobody joins.
-    pub(super) async fn settle(
+    /// Adds to what a group without members has settled.
+    async fn settle(
         &self,
         topic: &TopicName,
         partition: u32,
         group: &str,
         position: Position,
     ) -> Result<(), BrokerError> {
-        let place = self.place_now(topic).await?;
+        let handle = self.fresh_handle(topic).await?;
         let key = names::position_key(topic, group, partition);
         for _ in 0..TRIES {
-            let (record, revision) = self.group_record(&place, group, partition).await?;
-            let before = record.filter(|record| record.born == place.born);
+            let (record, revision) = self.group_record(&handle, group, partition).await?;
+            let before = record.filter(|record| record.born == handle.born);
             let merged = match &before {
                 Some(record) => record.position.merge(&position),
                 None => position.clone(),
@@ -102,69 +92,98 @@ impl Server {
             let record = GroupRecord {
                 owner: None,
                 epoch: before.map_or(0, |record| record.epoch),
-                born: place.born,
+                born: handle.born,
                 position: merged,
             };
             match self.groups.write(&key, record.encode(), revision).await {
                 Ok(_) => return Ok(()),
                 Err(Unchanged::Conflict) => sleep(ON_ITS_WAY).await,
-                Err(Unchanged::Unknown(trouble)) => return Err(self.trouble(trouble)),
+                Err(Unchanged::Unknown(error)) => return Err(self.failed_with(error)),
             }
         }
         Err(self.failed("settling", "others change it all the time"))
     }
 
-    /// Reads records from the one server that has the last word: on a copy one may be missing that
-    /// was read before.
-    pub(super) async fn peek(
+    /// The records from an offset on, up to the last one there is. The first few are asked for one by one, which is
+    /// quickest where there are few; the others by a consumer, which may be on a copy that lacks the last ones, or stop
+    /// before a message that no client can read. So whatever comes last was asked for by itself.
+    async fn peek(
         &self,
         topic: &TopicName,
         partition: u32,
         from: u64,
         most: usize,
     ) -> Result<Vec<Delivered>, BrokerError> {
-        let place = self.place(topic).await?;
-        let filter = place.filter(partition);
-        let stream = self.stream(&place).await?;
-        let mut records = Vec::new();
-        let mut next = from.max(1);
+        let handle = self.handle(topic).await?;
+        let mut records: Vec<Delivered> = Vec::new();
+        let mut next = from;
+        let mut is_singly = false;
         while records.len() < most {
-            match ask(|| stream.get_first_raw_message_by_subject(&filter, next)).await {
-                Ok(message) => {
-                    next = message.sequence + 1;
-                    let at_ms = millis(message.time.unix_timestamp_nanos());
-                    let mut record = record_of(Some(&message.headers), message.payload, at_ms);
-                    if record.key.is_none() {
-                        record.key = place.key_in(&message.subject).map(SmolStr::new);
-                    }
-                    records.push(Delivered {
-                        offset: message.sequence,
-                        record: Arc::new(record),
-                    });
+            if records.len() == PEEKED_SINGLY && !is_singly {
+                is_singly = true;
+                let range = next..u64::MAX;
+                let reading = self.reread(topic, partition, range, most - records.len());
+                match reading.await {
+                    Ok(more) => records.extend(more),
+                    Err(error) => tracing::debug!(%error, "records are read one by one"),
                 }
-                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => break,
+                next = records.last().map_or(next, |last| last.offset + 1);
+                continue;
+            }
+            match self.first_from(&handle, partition, next).await {
+                Ok(Some(delivered)) => {
+                    next = delivered.offset + 1;
+                    records.push(delivered);
+                }
+                Ok(None) => break,
                 Err(error) => {
                     // It may be gone altogether.
-                    self.place_now(topic).await?;
-                    return Err(self.failed("reading a message", error));
+                    self.fresh_handle(topic).await?;
+                    return Err(error);
                 }
             }
         }
         Ok(records)
     }
 
-    pub(super) async fn lag(
+    /// Reads records again, many at a time: by a consumer that is there for that only. It may be on a copy
+    /// that lacks the last ones.
+    async fn reread(
         &self,
         topic: &TopicName,
-        group: &str,
-    ) -> Result<Vec<Lag>, BrokerError> {
-        let place = self.place_now(topic).await?;
-        let place = &place;
-        let filled = self.filled(place).await?;
-        let lags = place.topic.partitions().iter().map(|partition| {
+        partition: u32,
+        range: Range<u64>,
+        most: usize,
+    ) -> Result<Vec<Delivered>, BrokerError> {
+        let handle = self.handle(topic).await?;
+        let failed = |error: &dyn std::fmt::Display| self.failed("reading messages again", error);
+        // A message that no client can read ends the connection that it comes by.
+        let readers = self.readers().await?;
+        let stream = readers.context.get_stream_no_info(&handle.stream).await;
+        let stream = stream.map_err(|error| failed(&error))?;
+        let filter = handle.filter(partition);
+        let config = reading(filter, range.start, COUNTER_GONE_AFTER, false);
+        let consumer = stream.create_consumer(config).await;
+        let consumer = consumer.map_err(|error| failed(&error))?;
+        let fetching = fetch(&consumer, &handle, &range, most);
+        let fetched = timeout(FETCHED_WITHIN, fetching).await;
+        let (server, name) = (stream.clone(), consumer.cached_info().name.clone());
+        // If it stays, it goes away by itself; nothing waits for that.
+        tokio::spawn(async move { server.delete_consumer(&name).await });
+        match fetched {
+            Ok(records) => records.map_err(|error| failed(&error)),
+            Err(_) => Err(failed(&"no answer in time")),
+        }
+    }
+
+    async fn lag(&self, topic: &TopicName, group: &str) -> Result<Vec<Lag>, BrokerError> {
+        let handle = self.fresh_handle(topic).await?;
+        let handle = &handle;
+        let filled = self.filled(handle).await?;
+        let lags = handle.topic.partitions().iter().map(|partition| {
             let is_empty = filled
                 .as_ref()
-                .is_some_and(|filled| !filled.contains(&place.filter(partition)));
+                .is_some_and(|filled| !filled.contains(&partition));
             async move {
                 if is_empty {
                     return Ok(Lag {
@@ -173,81 +192,226 @@ impl Server {
                         oldest: None,
                     });
                 }
-                self.lag_of(place, group, partition).await
+                self.lag_of(handle, group, partition).await
             }
         });
         stream::iter(lags).buffered(AT_ONCE).try_collect().await
     }
+}
 
-    /// The subjects of partitions that have anything at all, in one question. Nothing is known of
-    /// streams that others made, which may have any number of subjects.
-    async fn filled(&self, place: &Place) -> Result<Option<HashSet<String>>, BrokerError> {
-        if place.is_foreign() {
-            return Ok(None);
-        }
-        let stream = self.stream(place).await?;
-        let trouble = |error| self.failed("counting messages", error);
-        let subjects = stream.info_with_subjects(place.pattern()).await;
-        let subjects = subjects.map_err(trouble)?.map_ok(|(subject, _)| subject);
-        subjects.try_collect().await.map(Some).map_err(trouble)
+impl Nats {
+    /// What is kept of a group in a partition, with its revision.
+    pub(super) async fn group_record(
+        &self,
+        handle: &TopicHandle,
+        group: &str,
+        partition: u32,
+    ) -> Result<(Option<GroupRecord>, u64), BrokerError> {
+        let key = names::position_key(handle.topic.name(), group, partition);
+        let entry = self.groups.read(&key).await;
+        let entry = entry.map_err(|error| self.failed_with(error))?;
+        let Some(value) = entry.value else {
+            return Ok((None, entry.revision));
+        };
+        let record = GroupRecord::decode(&value).map_err(|detail| BrokerError::Damaged {
+            what: format!("entry {key}"),
+            detail,
+        })?;
+        Ok((Some(record), entry.revision))
     }
 
-    async fn lag_of(&self, place: &Place, group: &str, partition: u32) -> Result<Lag, BrokerError> {
-        let (record, _) = self.group_record(place, group, partition).await?;
-        let position = record
-            .filter(|record| record.born == place.born)
-            .map_or_else(|| Position::at(0), |record| record.position);
-        let filter = place.filter(partition);
-        let stream = self.stream(place).await?;
-        let failed = |error: &dyn std::fmt::Display| self.failed("counting messages", error);
-        let lag = |records, oldest| Lag {
-            partition,
-            records,
-            oldest,
+    /// Where a group starts in partitions that it has no position for, if that was noted; and the revision
+    /// of the note.
+    pub(super) async fn noted_start(
+        &self,
+        handle: &TopicHandle,
+        group: &str,
+    ) -> Result<(Option<u64>, u64), BrokerError> {
+        let key = names::start_key(handle.topic.name(), group);
+        let entry = self.groups.read(&key).await;
+        let entry = entry.map_err(|error| self.failed_with(error))?;
+        let Some(value) = entry.value else {
+            return Ok((None, entry.revision));
         };
+        let start = decode_start(&value, handle.born).map_err(|detail| BrokerError::Damaged {
+            what: format!("entry {key}"),
+            detail,
+        })?;
+        Ok((start, entry.revision))
+    }
+
+    /// The sequence at which a group starts in partitions that it has no position for.
+    pub(super) async fn group_start(
+        &self,
+        handle: &TopicHandle,
+        group: &str,
+    ) -> Result<u64, BrokerError> {
+        let (start, _) = self.noted_start(handle, group).await?;
+        Ok(start.unwrap_or(0))
+    }
+
+    /// The partitions that have anything at all, in one question. Nothing is known of streams that
+    /// others made, which may have any number of subjects.
+    async fn filled(&self, handle: &TopicHandle) -> Result<Option<HashSet<u32>>, BrokerError> {
+        if handle.is_foreign() {
+            return Ok(None);
+        }
+        let stream = self.stream(handle).await?;
+        let failed = |error| self.failed("counting messages", error);
+        let subjects = stream.info_with_subjects(handle.pattern()).await;
+        let subjects: Vec<_> = subjects
+            .map_err(failed)?
+            .try_collect()
+            .await
+            .map_err(failed)?;
+        let partitions = subjects
+            .iter()
+            .filter_map(|(subject, _)| TopicHandle::partition_in(subject));
+        Ok(Some(partitions.collect()))
+    }
+
+    async fn lag_of(
+        &self,
+        handle: &TopicHandle,
+        group: &str,
+        partition: u32,
+    ) -> Result<Lag, BrokerError> {
+        let (record, _) = self.group_record(handle, group, partition).await?;
+        let position = match record {
+            Some(record) if record.born == handle.born => record.position,
+            Some(_) => Position::at(0),
+            None => Position::at(self.group_start(handle, group).await?),
+        };
+        let filter = handle.filter(partition);
+        let readers = self.readers().await?;
+        let stream = readers.context.get_stream_no_info(&handle.stream).await;
+        let stream = stream.map_err(|error| self.failed("counting messages", error))?;
+        let failed = |error: &dyn std::fmt::Display| self.failed("counting messages", error);
         for _ in 0..COUNT_TRIES {
-            let last = match ask(|| stream.get_last_raw_message_by_subject(&filter)).await {
-                Ok(last) => last.sequence,
-                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => 0,
+            let last = match call(|| self.last_in(&handle.stream, &filter)).await {
+                Ok(last) => last,
                 Err(error) => return Err(failed(&error)),
             };
             // The usual case, for the price of one question.
             if last < position.low() || last == 0 {
-                return Ok(lag(0, None));
+                return Ok(Lag {
+                    partition,
+                    records: 0,
+                    oldest: None,
+                });
             }
             let config = reading(filter.clone(), position.low(), COUNTER_GONE_AFTER, true);
             let consumer = stream.create_consumer(config).await;
             let consumer = consumer.map_err(|error| failed(&error))?;
-            let counted = count(&consumer, &position).await;
+            let mut link = readers.link.clone();
+            let connection = link.number();
+            let counted = tokio::select! {
+                counted = timeout(ANSWER_WITHIN, count(&consumer, &position)) => {
+                    counted.unwrap_or_else(|_| Err("timed out".to_owned()))
+                }
+                () = link.changed_since(connection) => Err("the connection broke".to_owned()),
+            };
             let name = &consumer.cached_info().name;
-            // If it stays, it goes away by itself.
-            let _ = stream.delete_consumer(name).await;
+            if let Ok(stream) = self.stream(handle).await {
+                // If it stays, it goes away by itself.
+                let _ = stream.delete_consumer(name).await;
+            }
             match counted {
                 // It counted on a copy that does not have the last one yet.
-                Ok((0, _)) if !position.is_done(last) => {}
-                Ok((records, oldest)) => return Ok(lag(records, oldest)),
+                Ok(0) if !position.is_done(last) => {}
+                Ok(records) => {
+                    let oldest = if records == 0 {
+                        None
+                    } else {
+                        self.oldest_unsettled(handle, partition, &position).await?
+                    };
+                    return Ok(Lag {
+                        partition,
+                        records,
+                        oldest,
+                    });
+                }
                 Err(error) => tracing::debug!(error, "counting messages begins anew"),
             }
             sleep(NOT_KNOWN_YET).await;
         }
-        Err(failed(&"no server has both the consumer and the messages"))
+        self.count_one_by_one(handle, partition, &position).await
+    }
+
+    /// The last sequence that a subject has; 0 if it has none.
+    pub(super) async fn last_in(&self, stream: &str, filter: &str) -> Result<u64, String> {
+        let subject = format!("STREAM.MSG.GET.{stream}");
+        let question = serde_json::json!({ "last_by_subj": filter });
+        match self.context.request(subject, &question).await {
+            Ok(Response::Ok(LastMessage { message })) => Ok(message.seq),
+            Ok(Response::Err { error }) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
+                Ok(0)
+            }
+            Ok(Response::Err { error }) => Err(error.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// How old the oldest unsettled record is.
+    async fn oldest_unsettled(
+        &self,
+        handle: &TopicHandle,
+        partition: u32,
+        position: &Position,
+    ) -> Result<Option<Duration>, BrokerError> {
+        let first = self.first_from(handle, partition, position.low()).await?;
+        // The lowest one is unsettled, unless retention took it.
+        Ok(first.map(|delivered| age(delivered.record.timestamp_ms)))
+    }
+
+    /// Counts what is not settled without a consumer: slowly, and past messages that no consumer can be
+    /// sent.
+    async fn count_one_by_one(
+        &self,
+        handle: &TopicHandle,
+        partition: u32,
+        position: &Position,
+    ) -> Result<Lag, BrokerError> {
+        let mut lag = Lag {
+            partition,
+            records: 0,
+            oldest: None,
+        };
+        let mut next = position.low();
+        while let Some(delivered) = self.first_from(handle, partition, next).await? {
+            next = delivered.offset + 1;
+            if !position.is_done(delivered.offset) {
+                lag.records += 1;
+                let age = || age(delivered.record.timestamp_ms);
+                lag.oldest.get_or_insert_with(age);
+            }
+        }
+        Ok(lag)
     }
 }
 
-/// Counts what is not settled, and says how old the oldest of it is. What is done above the low-water
-/// mark is looked at one by one: the numbers between the ends of a range belong to other partitions, too.
-async fn count(
-    consumer: &PullConsumer,
-    position: &Position,
-) -> Result<(u64, Option<Duration>), String> {
+#[derive(Deserialize)]
+struct LastMessage {
+    message: LastSequence,
+}
+
+#[derive(Deserialize)]
+struct LastSequence {
+    seq: u64,
+}
+
+/// Counts what is not settled. What is done above the low-water mark is looked at one by one: the numbers
+/// between the ends of a range belong to other partitions, too.
+async fn count(consumer: &PullConsumer, position: &Position) -> Result<u64, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut unsettled = consumer.cached_info().num_pending;
     let mut left = unsettled;
     let last_done = position.done_above().last().map_or(0, |range| *range.end());
-    let at_once = if last_done == 0 { 1 } else { COUNTED_AT_ONCE };
-    let mut oldest = None;
-    while left > 0 {
-        let most = usize::try_from(left).unwrap_or(at_once).min(at_once);
+    let mut seen = 0;
+    while left > 0 && seen < last_done {
+        let most = usize::try_from(left)
+            .unwrap_or(COUNTED_AT_ONCE)
+            .min(COUNTED_AT_ONCE);
         let some = consumer.fetch().max_messages(most).messages().await;
         let mut some = some.map_err(|error| text(&error))?;
         let mut last = None;
@@ -258,16 +422,53 @@ async fn count(
             last = Some(info.stream_sequence);
             if position.is_done(info.stream_sequence) {
                 unsettled = unsettled.saturating_sub(1);
-            } else if oldest.is_none() {
-                oldest = Some(age(millis(info.published.unix_timestamp_nanos())));
             }
         }
-        // Retention took the rest, or there is nothing more to learn.
-        if last.is_none_or(|last| last >= last_done && oldest.is_some()) {
+        // Retention took the rest.
+        let Some(last) = last else { break };
+        seen = last;
+    }
+    Ok(unsettled)
+}
+
+/// What a consumer has of the range.
+async fn fetch(
+    consumer: &PullConsumer,
+    handle: &TopicHandle,
+    range: &Range<u64>,
+    most: usize,
+) -> Result<Vec<Delivered>, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut records = Vec::new();
+    let pending = usize::try_from(consumer.cached_info().num_pending).unwrap_or(most);
+    let most = most.min(pending);
+    if most == 0 {
+        return Ok(records);
+    }
+    let messages = consumer.fetch().max_messages(most).messages().await;
+    let mut messages = messages.map_err(|error| text(&error))?;
+    while let Some(message) = messages.next().await {
+        let message = message.map_err(|error| text(&error))?;
+        let info = message.info().map_err(|error| text(&error))?;
+        // Messages of a consumer are numbered without gaps.
+        if info.consumer_sequence != records.len() as u64 + 1 {
+            break;
+        }
+        let offset = info.stream_sequence;
+        let at_ms = millis(info.published.unix_timestamp_nanos());
+        let mut record = record_of(message.headers.as_ref(), message.payload.clone(), at_ms);
+        if record.key.is_none() {
+            record.key = handle.key_in(&message.subject).map(SmolStr::new);
+        }
+        records.push(Delivered {
+            offset,
+            record: Arc::new(record),
+        });
+        if offset + 1 >= range.end || records.len() == most {
             break;
         }
     }
-    Ok((unsettled, oldest.filter(|_| unsettled > 0)))
+    Ok(records)
 }
 
 /// A consumer that reads a partition from a sequence on, in order, and keeps nothing on the server.

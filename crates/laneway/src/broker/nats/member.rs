@@ -1,84 +1,104 @@
-//! A member of a group: it says that it is there, sees who else is, and takes its share.
+//! A member of a group: it sends heartbeats, watches its peers, and takes its share of the partitions.
 //!
-//! # Who owns what, and who may take it
+//! # Ownership, leases and takeover
 //!
-//! A member has an entry in the bucket of members and changes it every third of a lease, each time by
-//! a compare-and-set on the last revision. It is *sure* of its partitions until one lease after the
-//! moment **before** it sent the last change that went through. Another member that saw no change for
-//! a lease and a margin, by its own clock, removes the entry, by a compare-and-set on the revision
-//! that it saw. If that goes through, no later change of the silent member ever does; and since the
-//! last one was sent before it was seen, the silent member was unsure before its entry was removed.
-//! Only then are its partitions taken, each by a compare-and-set on its record. Nothing here compares
-//! the clocks of two machines: they only have to run at about the same speed.
+//! A [`Membership`] has an entry in the bucket of members. [`Membership::heartbeat`] changes it every third of a lease,
+//! each time by a compare-and-set on the last revision. The leases of its partitions are valid until one lease after
+//! the moment **before** it sent the last heartbeat that went through.
 //!
-//! A member whose entry is gone has lost everything it had, and joins again as a new one.
+//! [`Membership::evict_silent`] of another member removes the entry when it saw no change of it for a lease and a
+//! margin, by its own clock, by a compare-and-set on the revision that it saw. If that goes through, no later heartbeat
+//! of the silent member does; and since the last one was sent before it was seen, the leases of the silent member had
+//! ended before its entry was removed. Only then does [`Membership::take`] take its partitions, each by a
+//! compare-and-set on its record. Nothing here compares the clocks of two machines: they only have to run at about the
+//! same speed.
+//!
+//! A member whose entry is gone has lost all its partitions, and joins again as a new one.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
 use async_nats::jetstream::kv::Watch;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use super::assignment::{OwnedPartition, PartitionAssignment};
 use super::bucket::Unchanged;
-use super::claim::{Holding, PartitionClaim};
 use super::connect::ANSWER_WITHIN;
 use super::ledger::AT_ONCE;
 use super::names;
-use super::presence::{self, Others};
-use super::record::GroupRecord;
-use super::server::Server;
-use super::share::{self, Holder};
-use super::topics::Place;
-use crate::broker::member::{Claims, GroupMember};
-use crate::broker::seats::Seat;
+use super::peers::{self, Peers};
+use super::rebalance::{self, Holder};
+use super::record::{self, GroupRecord};
+use super::server::Nats;
+use super::topics::TopicHandle;
+use crate::broker::member::{Assignments, GroupMember};
 use crate::broker::{BrokerError, Start};
 use crate::settle::Position;
 use crate::topic::TopicName;
 
-/// What has to do with the group goes on after a failure.
+/// After a call that failed.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 /// A group at a topic, as this process takes part in it.
 struct Group {
-    server: Arc<Server>,
+    server: Arc<Nats>,
     topic: TopicName,
     name: String,
-    claims: Claims,
-    _seat: Seat,
+    assignments: Assignments,
 }
 
 impl Group {
     fn lease(&self) -> Duration {
-        self.server.options.lease
+        self.server.options.session_or_default()
     }
 
-    /// So long nothing may be heard of a member before it is taken for dead.
-    fn silence(&self) -> Duration {
-        presence::silence(self.lease())
+    /// Waits until a member with another lease has been silent for too long, and evicts it. If it is alive, that is an
+    /// error.
+    async fn outlive(
+        &self,
+        (id, revision, theirs): (String, u64, Duration),
+    ) -> Result<(), BrokerError> {
+        sleep(peers::silence(theirs)).await;
+        let key = names::member_key(&self.topic, &self.name, &id);
+        let entry = self.server.members.read(&key).await;
+        let entry = entry.map_err(|error| self.server.failed_with(error))?;
+        let is_gone = entry.value.is_none()
+            || entry.revision == revision
+                && self.server.members.remove(&key, revision).await.is_ok();
+        if is_gone {
+            return Ok(());
+        }
+        Err(BrokerError::OtherSession {
+            topic: self.topic.clone(),
+            group: self.name.clone(),
+            ours: self.lease(),
+            theirs,
+        })
     }
 }
 
-/// One membership, from joining until it leaves or is taken for dead.
+/// One membership, from joining until it leaves or is evicted.
 struct Membership {
     group: Arc<Group>,
     id: String,
     key: String,
     revision: Mutex<u64>,
-    sure_until: Mutex<Instant>,
-    held: Mutex<BTreeMap<u32, Arc<Holding>>>,
-    /// Something about what is held has changed: others should know, and the shares may be uneven.
+    valid_until: Mutex<Instant>,
+    held: Mutex<BTreeMap<u32, Arc<OwnedPartition>>>,
+    /// What is held has changed: the peers should know, and the shares may be uneven.
     changed: Arc<Notify>,
-    /// The others should be told now.
+    /// The next heartbeat is due now: the peers should know what is held.
     tell: Notify,
 }
 
 /// Why a membership is over.
-struct TakenForDead;
+struct Evicted;
 
 impl Membership {
     /// Becomes a member.
@@ -86,14 +106,15 @@ impl Membership {
         let id = Uuid::now_v7().simple().to_string();
         let key = names::member_key(&group.topic, &group.name, &id);
         let sent = Instant::now();
-        let nothing = presence::encode(&group.name, describe("", &BTreeMap::new()));
+        let nothing = describe("", &BTreeMap::new());
+        let nothing = peers::encode(&group.name, group.lease(), nothing);
         let writing = group.server.members.write(&key, nothing, 0).await;
         let revision = writing.map_err(|unchanged| match unchanged {
             Unchanged::Conflict => group.server.failed("joining", "the id is taken"),
-            Unchanged::Unknown(trouble) => group.server.trouble(trouble),
+            Unchanged::Unknown(error) => group.server.failed_with(error),
         })?;
         Ok(Self {
-            sure_until: Mutex::new(sent + group.lease()),
+            valid_until: Mutex::new(sent + group.lease()),
             group,
             id,
             key,
@@ -104,29 +125,28 @@ impl Membership {
         })
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Holding>>> {
-        lock(&self.held)
+    fn held(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<OwnedPartition>>> {
+        self.held.lock()
     }
 
-    fn is_sure(&self) -> bool {
-        Instant::now() < *lock(&self.sure_until)
+    fn is_valid(&self) -> bool {
+        Instant::now() < *self.valid_until.lock()
     }
 
-    /// Says that we are there, until somebody took us for dead.
-    async fn beat(&self) -> TakenForDead {
+    /// Sends heartbeats, until the entry of the member is gone.
+    async fn heartbeat(&self) -> Evicted {
         let every = self.group.lease() / 3;
         let server = &self.group.server;
         loop {
             if server.client.connection_state() == State::Connected {
                 let sent = Instant::now();
-                let (value, revision) = (
-                    presence::encode(&self.group.name, describe(&self.id, &self.held())),
-                    *lock(&self.revision),
-                );
+                let held = describe(&self.id, &self.held());
+                let value = peers::encode(&self.group.name, self.group.lease(), held);
+                let revision = *self.revision.lock();
                 let writing = server.members.write(&self.key, value, revision);
                 match timeout(every, writing).await {
                     Ok(Ok(revision)) => {
-                        *lock(&self.revision) = revision;
+                        *self.revision.lock() = revision;
                         self.confirmed(sent + self.group.lease());
                         tokio::select! {
                             () = sleep(every.saturating_sub(sent.elapsed())) => {}
@@ -134,14 +154,14 @@ impl Membership {
                         }
                         continue;
                     }
-                    // Perhaps it went through after all, or an earlier one did.
+                    // This heartbeat, or an earlier one, may have gone through after all.
                     Ok(Err(_)) | Err(_) => {
                         if let Ok(Ok(entry)) = timeout(every, server.members.read(&self.key)).await
                         {
                             if entry.value.is_none() {
-                                return TakenForDead;
+                                return Evicted;
                             }
-                            *lock(&self.revision) = entry.revision;
+                            *self.revision.lock() = entry.revision;
                         }
                     }
                 }
@@ -150,28 +170,28 @@ impl Membership {
         }
     }
 
-    fn confirmed(&self, sure_until: Instant) {
-        *lock(&self.sure_until) = sure_until;
-        for holding in self.held().values() {
-            holding.tenure.extend(sure_until);
+    fn confirmed(&self, valid_until: Instant) {
+        *self.valid_until.lock() = valid_until;
+        for owned in self.held().values() {
+            owned.lease.extend(valid_until);
         }
     }
 
-    /// Watches the others and takes our share, for ever.
-    async fn share(&self, mut others: Others, mut watch: Watch) {
-        let silence = self.group.silence();
+    /// Watches the peers and keeps to the plan, for ever.
+    async fn rebalance(&self, mut peers: Peers, mut watch: Watch) {
+        let lease = self.group.lease();
         loop {
-            let wait = others.next_silent(silence).unwrap_or(silence);
+            let wait = peers.next_silent(lease).unwrap_or(lease);
             tokio::select! {
                 entry = watch.next() => match entry {
                     Some(Ok(entry)) => {
-                        others.note_entry(&self.id, &entry);
+                        peers.note_entry(&self.id, &entry);
                         while let Some(Some(Ok(entry))) = watch.next().now_or_never() {
-                            others.note_entry(&self.id, &entry);
+                            peers.note_entry(&self.id, &entry);
                         }
                     }
-                    // It says so when it was silent for long, and goes on.
-                    Some(Err(error)) => tracing::debug!(%error, "watching the group"),
+                    // The watch reports that it was idle for long, and goes on.
+                    Some(Err(error)) => tracing::debug!(%error, "watching group"),
                     None => match self.group.server.members.watch(&self.pattern()).await {
                         Ok(again) => watch = again,
                         Err(_) => sleep(TRY_AGAIN).await,
@@ -180,11 +200,13 @@ impl Membership {
                 () = self.changed.notified() => {}
                 () = sleep(wait.max(Duration::from_millis(10))) => {}
             }
-            self.finish_giving().await;
-            self.bury(&mut others, silence).await;
-            if let Err(error) = self.balance(&others).await {
-                tracing::warn!(topic = %self.group.topic, %error,
-                    "sharing partitions failed; it is tried again");
+            self.finish_releasing().await;
+            self.evict_silent(&mut peers).await;
+            if let Err(error) = self.rebalance_once(&peers).await {
+                if let Some(suppressed) = self.group.server.limiter.allow("rebalance") {
+                    tracing::warn!(topic = %self.group.topic, group = self.group.name, %error, suppressed,
+                        "rebalance failed, retrying");
+                }
                 sleep(TRY_AGAIN).await;
                 self.changed.notify_one();
             }
@@ -195,115 +217,115 @@ impl Membership {
         names::members_of_group(&self.group.topic, &self.group.name)
     }
 
-    /// Who is there now, and whatever changes from then on.
-    async fn look_around(&self) -> Result<(Others, Watch), BrokerError> {
+    /// The peers as they are now, and a watch of what changes from then on.
+    async fn watch_peers(&self) -> Result<(Peers, Watch), BrokerError> {
         let server = &self.group.server;
         let looking = async {
-            let mut others = Others::default();
+            let mut peers = Peers::default();
             let mut watch = server.members.watch(&self.pattern()).await?;
             // Our own entry is among them, so there is a last one.
             while let Some(entry) = watch.next().await {
-                let entry =
-                    entry.map_err(|error| super::error::Trouble::new("watching a group", error))?;
-                others.note_entry(&self.id, &entry);
+                let entry = entry
+                    .map_err(|error| super::error::NatsError::new("watching a group", error))?;
+                peers.note_entry(&self.id, &entry);
                 if entry.delta == 0 {
                     break;
                 }
             }
-            Ok((others, watch))
+            Ok((peers, watch))
         };
         match timeout(ANSWER_WITHIN, looking).await {
-            Ok(result) => result.map_err(|trouble| server.trouble(trouble)),
+            Ok(result) => result.map_err(|error| server.failed_with(error)),
             Err(_) => Err(server.failed("watching a group", "timed out")),
         }
     }
 
-    /// Removes members that were silent for too long. What they have can be taken then.
-    async fn bury(&self, others: &mut Others, silence: Duration) {
-        if !self.is_sure() {
-            // We may be the one who was away.
+    /// Evicts members that were silent for too long. Their partitions can be taken then.
+    async fn evict_silent(&self, peers: &mut Peers) {
+        if !self.is_valid() {
+            // This process may be the one that was cut off.
             return;
         }
         let members = &self.group.server.members;
-        for (id, revision) in others.silent_for(silence) {
+        for (id, revision) in peers.silent_for(self.group.lease()) {
             let key = names::member_key(&self.group.topic, &self.group.name, &id);
             match members.remove(&key, revision).await {
                 Ok(()) => {
                     tracing::info!(topic = %self.group.topic, group = self.group.name, member = id,
-                        "a member was silent for too long; its partitions go to others");
-                    others.forget(&id);
+                        "evicted a member without heartbeats; its partitions are rebalanced");
+                    peers.forget(&id);
                 }
-                // It is there after all, or somebody else was faster.
+                // It has sent a heartbeat after all, or another member has evicted it.
                 Err(_) => {
                     if let Ok(entry) = members.read(&key).await {
-                        others.note(&id, entry.value.as_ref(), entry.revision);
+                        peers.note(&id, entry.value.as_ref(), entry.revision);
                     }
                 }
             }
         }
     }
 
-    /// Forgets what is not ours any more, and goes on with what the bus gave up giving away.
-    async fn finish_giving(&self) {
+    /// Forgets what is lost, and disowns what the bus has released without waiting for the server.
+    async fn finish_releasing(&self) {
         let leaving: Vec<_> = {
             let mut held = self.held();
             let before = held.len();
-            held.retain(|_, holding| !holding.is_over());
+            held.retain(|_, owned| !owned.is_lost());
             if held.len() != before {
                 self.tell.notify_one();
             }
             held.values()
-                .filter(|holding| holding.is_released())
+                .filter(|owned| owned.is_released())
                 .cloned()
                 .collect()
         };
-        for holding in leaving {
-            if holding.give_away().await.is_ok() {
-                self.held().remove(&holding.partition);
+        for owned in leaving {
+            if owned.disown().await.is_ok() {
+                self.held().remove(&owned.partition);
                 self.tell.notify_one();
             }
         }
     }
 
-    /// Takes what is free and ours to take, and lets others have what is theirs.
-    async fn balance(&self, others: &Others) -> Result<(), BrokerError> {
-        if !self.is_sure() {
+    /// Takes and revokes partitions as the plan says.
+    async fn rebalance_once(&self, peers: &Peers) -> Result<(), BrokerError> {
+        if !self.is_valid() {
             return Ok(());
         }
         let server = &self.group.server;
-        let known = server.place(&self.group.topic).await?;
-        let mut members: Vec<Holder> = others.holders().collect();
+        let known = server.handle(&self.group.topic).await?;
+        let mut members: Vec<Holder> = peers.holders().collect();
         members.push(describe(&self.id, &self.held()));
-        let wish = share::wish(&self.id, &members, known.topic.partitions().get());
-        if !wish.give.is_empty() {
-            for number in wish.give {
-                if let Some(holding) = self.held().get(&number) {
-                    holding.want();
+        let plan = rebalance::plan(&self.id, &members, known.topic.partitions().get());
+        if !plan.release.is_empty() {
+            for number in plan.release {
+                if let Some(owned) = self.held().get(&number) {
+                    owned.lease.revoke();
                 }
             }
             self.tell.notify_one();
         }
-        if wish.take.is_empty() {
+        if plan.take.is_empty() {
             return Ok(());
         }
-        let place = server.place_now(&self.group.topic).await?;
-        let Some(info) = server.stream_info(&place.stream).await? else {
+        let handle = server.fresh_handle(&self.group.topic).await?;
+        let Some(info) = server.stream_info(&handle.stream).await? else {
             return Err(BrokerError::UnknownTopic(self.group.topic.clone()));
         };
         let last = info.state.last_sequence;
-        let taking = wish.take.into_iter().map(|partition| {
-            let place = place.clone();
-            async move { self.take(place, last, partition, others).await }
+        let taking = plan.take.into_iter().map(|partition| {
+            let handle = handle.clone();
+            async move { self.take(handle, last, partition, peers).await }
         });
         let mut taking = stream::iter(taking).buffered(AT_ONCE);
         let mut result = Ok(());
         while let Some(taken) = taking.next().await {
             match taken {
-                Ok(Some(claim)) => {
+                Ok(Some(assignment)) => {
                     self.held()
-                        .insert(claim.holding.partition, claim.holding.clone());
-                    // If nobody is there to have it, the member is gone, and so are we soon.
-                    let _ = self.group.claims.send(Ok(Arc::new(claim)));
+                        .insert(assignment.owned.partition, assignment.owned.clone());
+                    // If the receiver is gone, so is the `GroupMember`, and this task ends soon.
+                    let _ = self.group.assignments.send(Ok(Arc::new(assignment)));
                 }
                 Ok(None) => {}
                 Err(error) => result = Err(error),
@@ -313,140 +335,156 @@ impl Membership {
         result
     }
 
-    /// Takes a partition, unless it is with somebody who is alive.
+    /// Takes a partition, unless its owner is alive.
     async fn take(
         &self,
-        place: Arc<Place>,
+        handle: Arc<TopicHandle>,
         last: u64,
         partition: u32,
-        others: &Others,
-    ) -> Result<Option<PartitionClaim>, BrokerError> {
+        peers: &Peers,
+    ) -> Result<Option<PartitionAssignment>, BrokerError> {
         let group = &self.group;
         let server = &group.server;
-        let (before, revision) = server.group_record(&place, &group.name, partition).await?;
+        let (before, revision) = server.group_record(&handle, &group.name, partition).await?;
         let (owner, epoch, position) = match before {
-            None => (None, 0, Position::at(0)),
+            None => {
+                let start = server.group_start(&handle, &group.name).await?;
+                (None, 0, Position::at(start))
+            }
             Some(record) => {
-                let position = record.position_in(place.born, last);
+                let position = record.position_in(handle.born, last);
                 (record.owner, record.epoch, position)
             }
         };
         if let Some(owner) = owner.filter(|owner| *owner != self.id)
-            && (others.knows(&owner) || self.is_there(&owner).await?)
+            && (peers.knows(&owner) || self.is_there(&owner).await?)
         {
             return Ok(None);
         }
-        let record = GroupRecord {
+        let taken = GroupRecord {
             owner: Some(self.id.clone()),
             epoch: epoch + 1,
-            born: place.born,
+            born: handle.born,
             position,
         };
         let key = names::position_key(&group.topic, &group.name, partition);
-        let revision = match server.groups.write(&key, record.encode(), revision).await {
+        let revision = match server.groups.write(&key, taken.encode(), revision).await {
             Ok(revision) => revision,
             Err(Unchanged::Conflict) => return Ok(None),
-            // If it went through, the record says that it is ours, and we take it at the next look.
-            Err(Unchanged::Unknown(trouble)) => return Err(server.trouble(trouble)),
+            // If it went through, the record names this member, which takes it by the next plan.
+            Err(Unchanged::Unknown(error)) => return Err(server.failed_with(error)),
         };
-        let holding = Holding::new(
+        let partition = OwnedPartition::new(
             server.clone(),
-            place,
+            handle,
             group.name.clone(),
             partition,
-            &record,
+            &taken,
             revision,
-            *lock(&self.sure_until),
+            *self.valid_until.lock(),
             self.changed.clone(),
         );
-        Ok(Some(PartitionClaim {
-            holding: Arc::new(holding),
-            position: record.position,
+        Ok(Some(PartitionAssignment {
+            owned: Arc::new(partition),
+            position: taken.position,
         }))
     }
 
-    /// Whether a member is there that we have not heard of yet.
+    /// Whether a member exists that the watch has not reported yet.
     async fn is_there(&self, id: &str) -> Result<bool, BrokerError> {
         let server = &self.group.server;
         let key = names::member_key(&self.group.topic, &self.group.name, id);
         let entry = server.members.read(&key).await;
         Ok(entry
-            .map_err(|trouble| server.trouble(trouble))?
+            .map_err(|error| server.failed_with(error))?
             .value
             .is_some())
     }
 
-    /// Nothing is ours any more.
+    /// Loses all partitions.
     fn lose_all(&self) {
-        for holding in std::mem::take(&mut *self.held()).into_values() {
-            holding.lose();
+        for owned in std::mem::take(&mut *self.held()).into_values() {
+            owned.lose();
         }
     }
 
-    /// Leaves: others need not wait until we have been silent for long.
+    /// Leaves, so that the peers need not wait for a lease.
     async fn leave(&self) {
         let held: Vec<_> = self.held().values().cloned().collect();
-        for holding in held {
-            holding.lose();
+        for owned in held {
+            owned.lose();
         }
         let members = &self.group.server.members;
         for _ in 0..3 {
-            let revision = *lock(&self.revision);
+            let revision = *self.revision.lock();
             if members.remove(&self.key, revision).await.is_ok() {
                 return;
             }
             match members.read(&self.key).await {
-                Ok(entry) if entry.value.is_some() => *lock(&self.revision) = entry.revision,
+                Ok(entry) if entry.value.is_some() => *self.revision.lock() = entry.revision,
                 _ => return,
             }
         }
     }
 }
 
-fn describe(id: &str, held: &BTreeMap<u32, Arc<Holding>>) -> Holder {
-    let leaving = held.values().filter(|holding| holding.is_leaving());
+fn describe(id: &str, held: &BTreeMap<u32, Arc<OwnedPartition>>) -> Holder {
+    let leaving = held.values().filter(|owned| owned.is_leaving());
     Holder {
         id: id.to_owned(),
-        leaving: leaving.map(|holding| holding.partition).collect(),
+        leaving: leaving.map(|owned| owned.partition).collect(),
         held: held.keys().copied().collect(),
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Joins a group, and takes what is free of its share.
+/// Joins a group, and takes of its share what is free.
 pub(super) async fn join(
-    server: Arc<Server>,
+    server: Arc<Nats>,
     topic: &TopicName,
     group: &str,
     start: Start,
 ) -> Result<GroupMember, BrokerError> {
-    let seat = server.seats.take(topic, group)?;
-    let (sender, claims) = mpsc::unbounded_channel();
-    let place = server.place_now(topic).await?;
+    let guard = crate::broker::subscribe_once(&server.subscriptions, topic, group)?;
+    let (sender, assignments) = mpsc::unbounded_channel();
+    let handle = server.fresh_handle(topic).await?;
     let group = Arc::new(Group {
         server,
         topic: topic.clone(),
         name: group.to_owned(),
-        claims: sender,
-        _seat: seat,
+        assignments: sender,
     });
-    group.note_start(&place, start).await?;
-    let membership = Membership::enter(group.clone()).await?;
-    let (others, watch) = membership.look_around().await?;
-    membership.balance(&others).await?;
-    Ok(GroupMember::begin(claims, |left| {
-        live(group, membership, others, watch, left)
+    group.note_start(&handle, start).await?;
+    let (membership, peers, watch) = enter(&group).await?;
+    membership.rebalance_once(&peers).await?;
+    Ok(GroupMember::begin(assignments, guard, |left| {
+        live(group, membership, peers, watch, left)
     }))
 }
 
-/// Is a member, again and again if need be, until it is to leave.
+/// Becomes a member, unless peers have another lease: they would evict this one too early.
+///
+/// Only a member that joins is checked. One that was evicted and joins again while the lease is being changed is let
+/// in, and that is safe, too: a member is evicted by the lease in its own entry.
+async fn enter(group: &Arc<Group>) -> Result<(Membership, Peers, Watch), BrokerError> {
+    let options = &group.server.options;
+    let mut leases = vec![options.session_or_default()];
+    leases.extend(options.broker.session_before);
+    loop {
+        let membership = Membership::enter(group.clone()).await?;
+        let (peers, watch) = membership.watch_peers().await?;
+        let Some(other) = peers.with_other_lease(&leases) else {
+            return Ok((membership, peers, watch));
+        };
+        membership.leave().await;
+        group.outlive(other).await?;
+    }
+}
+
+/// Is a member until it is to leave, and joins again when it was evicted.
 async fn live(
     group: Arc<Group>,
     mut membership: Membership,
-    mut others: Others,
+    mut peers: Peers,
     mut watch: Watch,
     mut leave: oneshot::Receiver<()>,
 ) {
@@ -457,17 +495,17 @@ async fn live(
                 membership.leave().await;
                 return;
             }
-            TakenForDead = membership.beat() => {}
-            () = membership.share(others, watch) => {}
+            Evicted = membership.heartbeat() => {}
+            () = membership.rebalance(peers, watch) => {}
         }
         tracing::warn!(topic = %group.topic, group = group.name,
-            "we were silent for too long, and others have our partitions; joining again");
+            "evicted for missing heartbeats, rejoining");
         membership.lose_all();
-        (membership, others, watch) = loop {
+        (membership, peers, watch) = loop {
             let entering = async {
                 let membership = Membership::enter(group.clone()).await?;
-                let (others, watch) = membership.look_around().await?;
-                Ok::<_, BrokerError>((membership, others, watch))
+                let (peers, watch) = membership.watch_peers().await?;
+                Ok::<_, BrokerError>((membership, peers, watch))
             };
             tokio::select! {
                 biased;
@@ -475,54 +513,56 @@ async fn live(
                 entered = entering => match entered {
                     Ok(entered) => break entered,
                     Err(error) => {
-                        tracing::warn!(topic = %group.topic, %error, "joining failed; it is tried again");
+                        if let Some(suppressed) = group.server.limiter.allow("join") {
+                            tracing::warn!(topic = %group.topic, group = group.name, %error, suppressed,
+                                "joining group failed, retrying");
+                        }
                         sleep(TRY_AGAIN).await;
                     }
                 },
             }
         };
-        // So that it looks at once.
+        // So that it plans at once.
         membership.changed.notify_one();
     }
 }
 
 impl Group {
-    /// Notes where the group starts in partitions that it has not read, so that "from now on" means
-    /// the same later.
-    async fn note_start(&self, place: &Place, start: Start) -> Result<(), BrokerError> {
-        let server = &self.server;
-        let reading = place.topic.partitions().iter().map(|partition| async move {
-            let (record, revision) = server.group_record(place, &self.name, partition).await?;
-            let epoch = record.as_ref().map_or(0, |record| record.epoch);
-            let is_known = record.is_some_and(|record| record.born == place.born);
-            Ok::<_, BrokerError>((partition, is_known, epoch, revision))
-        });
-        let records: Vec<_> = stream::iter(reading).buffered(AT_ONCE).collect().await;
-        let records: Vec<_> = records.into_iter().collect::<Result<_, _>>()?;
-        // To a group that has read before, a partition without a position is a new one.
-        let has_read = records.iter().any(|(_, is_known, ..)| *is_known);
-        if has_read || start == Start::Earliest {
+    /// Notes where the group starts in partitions that it has not read, so that [`Start::Latest`] means the same
+    /// later. One entry for all of them: a member that dies meanwhile has noted it for all or for none.
+    async fn note_start(&self, handle: &TopicHandle, start: Start) -> Result<(), BrokerError> {
+        if start == Start::Earliest {
             return Ok(());
         }
-        let info = server.stream_info(&place.stream).await?;
-        let end = info.map_or(0, |info| info.state.last_sequence) + 1;
-        let writing = records
-            .into_iter()
-            .map(|(partition, _, epoch, revision)| async move {
-                let key = names::position_key(place.topic.name(), &self.name, partition);
-                let record = GroupRecord {
-                    owner: None,
-                    epoch,
-                    born: place.born,
-                    position: Position::at(end),
-                };
-                match server.groups.write(&key, record.encode(), revision).await {
-                    // Another member says the same at the same moment.
-                    Ok(_) | Err(Unchanged::Conflict) => Ok(()),
-                    Err(Unchanged::Unknown(trouble)) => Err(server.trouble(trouble)),
-                }
+        let server = &self.server;
+        let (noted, revision) = server.noted_start(handle, &self.name).await?;
+        if noted.is_some() {
+            return Ok(());
+        }
+        let reading = handle
+            .topic
+            .partitions()
+            .iter()
+            .map(|partition| async move {
+                let (record, _) = server.group_record(handle, &self.name, partition).await?;
+                Ok::<_, BrokerError>(record.is_some_and(|record| record.born == handle.born))
             });
-        let written: Vec<_> = stream::iter(writing).buffered(AT_ONCE).collect().await;
-        written.into_iter().collect()
+        let known: Vec<_> = stream::iter(reading)
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        // To a group that has read before, a partition without a position is a new one.
+        if known.contains(&true) {
+            return Ok(());
+        }
+        let info = server.stream_info(&handle.stream).await?;
+        let end = info.map_or(0, |info| info.state.last_sequence) + 1;
+        let key = names::start_key(handle.topic.name(), &self.name);
+        let value = record::encode_start(handle.born, end);
+        match server.groups.write(&key, value, revision).await {
+            // Another member has noted it at the same moment.
+            Ok(_) | Err(Unchanged::Conflict) => Ok(()),
+            Err(Unchanged::Unknown(error)) => Err(server.failed_with(error)),
+        }
     }
 }

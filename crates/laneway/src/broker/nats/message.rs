@@ -44,6 +44,9 @@ static USUAL: [(&str, HeaderName); 5] = [
     ),
 ];
 
+/// The most bytes of headers that the server keeps with a message.
+pub(super) const LONGEST_HEADERS: usize = 65_535;
+
 /// What headers of the server begin with.
 const OF_SERVER: &str = "nats-";
 /// What headers begin with that the bus itself writes.
@@ -90,6 +93,18 @@ pub(super) fn headers_of(record: &Record, id: Option<&str>) -> HeaderMap {
         map.insert(NATS_MESSAGE_ID, id);
     }
     map
+}
+
+/// How many bytes headers are on their way to the server.
+pub(super) fn size_of(map: &HeaderMap) -> usize {
+    const AROUND: usize = "NATS/1.0\r\n\r\n".len();
+    const AROUND_EACH: usize = ": \r\n".len();
+    let each = map.iter().flat_map(|(name, values)| {
+        let name = AsRef::<str>::as_ref(name).len();
+        let values = values.iter();
+        values.map(move |value| name + value.as_str().len() + AROUND_EACH)
+    });
+    AROUND + each.sum::<usize>()
 }
 
 /// The record that a message carries.
@@ -155,8 +170,8 @@ fn names_differ(headers: &Headers) -> bool {
         let names = headers.iter().map(|(name, _)| name.to_ascii_lowercase());
         return names.collect::<HashSet<_>>().len() == headers.len();
     }
-    headers.iter().enumerate().all(|(place, (name, _))| {
-        let mut before = headers.iter().take(place);
+    headers.iter().enumerate().all(|(handle, (name, _))| {
+        let mut before = headers.iter().take(handle);
         !before.any(|(other, _)| name.eq_ignore_ascii_case(other))
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `options`, `url` | how it is set up |
-//! | `connect` | the connection |
+//! | `options` | how it is set up |
+//! | `connect` | the connections: one to read over, one for all else |
 //! | `names` | what things are called on the server |
 //! | `server` | what all parts share; topics |
 //! | `topics` | a topic as a stream |
@@ -12,31 +12,43 @@
 //! | `bucket` | entries that are changed by compare-and-set |
 //! | `record` | what is kept of a group in a partition |
 //! | `ledger` | what groups have settled, and how far they are behind |
-//! | `member`, `presence`, `share` | a member of a group, who else is there, and who gets what |
-//! | `claim`, `reader` | a partition that is ours |
-//! | `look` | what can be seen of a server, for the doctor |
+//! | `member`, `peers`, `rebalance` | a member of a group, who else is there, and who gets what |
+//! | `assignment`, `reader` | a partition that is ours |
+//! | `subject_reader` | reads the subject of a partition |
+//! | `logs`, `trim_mark`, `follower` | logs of raw records, what was trimmed of them, and reading them without a group |
+//! | `raw` | a message as the server has it, whatever bytes its headers are |
+//! | `error` | calls to the server that failed |
+//! | `inspect` | what can be seen of a server, for the doctor |
 //!
 //! A topic is a stream, a partition is a subject of it, an offset is a sequence of the stream. Nothing
 //! is acknowledged to the server: see [`member`] and [`record`] for why order survives all the same.
 
+mod assignment;
 mod bucket;
-mod claim;
 mod connect;
 mod error;
+#[cfg(feature = "log")]
+mod follower;
+#[cfg(feature = "doctor")]
+mod inspect;
 mod ledger;
-mod look;
+#[cfg(feature = "log")]
+mod logs;
 mod member;
 mod message;
 mod names;
 mod options;
-mod presence;
+mod peers;
 mod publish;
+mod raw;
 mod reader;
+mod rebalance;
 mod record;
 mod server;
-mod share;
+mod subject_reader;
 mod topics;
-mod url;
+#[cfg(feature = "log")]
+mod trim_mark;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,50 +56,58 @@ use std::time::Duration;
 use async_nats::connection::State;
 use tokio::time::timeout;
 
-pub(crate) use self::look::{Seen, look};
-pub use self::options::{NatsConnection, NatsOptions, NatsOptionsError};
+#[cfg(feature = "doctor")]
+pub(crate) use self::inspect::{Seen, inspect};
+pub use self::options::{NatsConnection, NatsOptions};
 
-use self::server::Server;
-use super::forward::forward_to_server;
-use super::{BoxFuture, Broker, BrokerError, Lag, Member, Offsets, Start};
-use crate::record::{Delivered, Record};
-use crate::settle::Position;
-use crate::topic::{Growth, Strategy, Topic, TopicName};
+use self::server::Nats;
+#[cfg(feature = "log")]
+use super::log::Logs;
+use super::member::GroupMember;
+use super::remote::{Remote, Server};
+use super::{BrokerError, Start};
+use crate::topic::TopicName;
 
 /// What was written and not sent gets this long when the bus is closed.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// A broker on a server, or on several of them.
-pub(crate) struct Nats(Arc<Server>);
-
-impl Nats {
-    pub(crate) async fn open(options: NatsOptions) -> Result<Self, BrokerError> {
-        Ok(Self(Arc::new(Server::open(options).await?)))
-    }
+pub(crate) async fn open(options: NatsOptions) -> Result<Remote<Nats>, BrokerError> {
+    let server = Nats::open(options).await?;
+    Ok(Remote::new(Arc::new(server)))
 }
 
-impl Broker for Nats {
-    forward_to_server!();
+impl Server for Nats {
+    type Member = GroupMember;
 
-    fn health(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            self.0.check_open()?;
-            if self.0.client.connection_state() != State::Connected {
-                return Err(self.0.failed("connecting", "there is no connection"));
-            }
-            let asked = self.0.context.query_account().await;
-            asked
-                .map(drop)
-                .map_err(|error| self.0.failed("asking for the account", error))
-        })
+    async fn join(
+        self: Arc<Self>,
+        topic: &TopicName,
+        group: &str,
+        start: Start,
+    ) -> Result<GroupMember, BrokerError> {
+        member::join(self, topic, group, start).await
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            self.0.close();
-            let _ = timeout(FLUSH_WITHIN, self.0.client.flush()).await;
-            let _ = self.0.client.drain().await;
-            Ok(())
-        })
+    #[cfg(feature = "log")]
+    fn logs(self: &Arc<Self>) -> &dyn Logs {
+        self
+    }
+
+    async fn health(&self) -> Result<(), BrokerError> {
+        self.check_open()?;
+        if self.client.connection_state() != State::Connected {
+            return Err(self.failed("connecting", "there is no connection"));
+        }
+        let asked = self.context.query_account().await;
+        asked
+            .map(drop)
+            .map_err(|error| self.failed("asking for the account", error))
+    }
+
+    async fn close(&self) {
+        self.refuse_calls();
+        let _ = timeout(FLUSH_WITHIN, self.client.flush()).await;
+        self.hang_up().await;
     }
 }

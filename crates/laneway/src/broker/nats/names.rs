@@ -30,15 +30,6 @@ impl Names {
         }
     }
 
-    /// Letters of one case, digits and `_`: so that nothing in it can be taken for what comes after
-    /// it, nor for the streams that the server itself names.
-    pub(super) fn is_namespace(name: &str) -> bool {
-        (1..=32).contains(&name.len())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-    }
-
     /// The stream of a topic.
     pub(super) fn stream(&self, topic: &TopicName) -> String {
         format!("{}-{}", self.namespace, token(topic.as_str()))
@@ -51,7 +42,7 @@ impl Names {
             .is_some_and(|rest| rest.starts_with('-'))
     }
 
-    /// What the subjects of a topic begin with; the partition follows.
+    /// What the subjects of a topic begin with; how many partitions it has, and which one, follow.
     pub(super) fn subject_prefix(&self, topic: &TopicName) -> String {
         format!("{}.{}.", self.namespace, token(topic.as_str()))
     }
@@ -75,6 +66,17 @@ pub(super) fn topic_key(topic: &TopicName) -> String {
 /// The key of what a group has settled in a partition.
 pub(super) fn position_key(topic: &TopicName, group: &str, partition: u32) -> String {
     format!("{}.{}.{partition}", token(topic.as_str()), token(group))
+}
+
+/// The key of where a group starts that has no position.
+pub(super) fn start_key(topic: &TopicName, group: &str) -> String {
+    format!("{}.{}.start", token(topic.as_str()), token(group))
+}
+
+/// The key of what was trimmed of a partition. No group is called so: in its token `=` is followed by two digits.
+#[cfg(feature = "log")]
+pub(super) fn trim_key(topic: &TopicName, partition: u32) -> String {
+    format!("{}.=trimmed.{partition}", token(topic.as_str()))
 }
 
 /// The key of a member of a group.
@@ -118,7 +120,21 @@ pub(super) fn is_subject(text: &str) -> bool {
         && !text.starts_with('$')
 }
 
-/// Whether a topic can be a stream that somebody else made: it is a subject, or one but for its last
+/// Whether a subject is among those that a pattern names.
+#[cfg(feature = "doctor")]
+pub(super) fn is_named_by(subject: &str, pattern: &str) -> bool {
+    let mut tokens = subject.split('.');
+    for wanted in pattern.split('.') {
+        match (wanted, tokens.next()) {
+            (">", Some(_)) => return true,
+            (wanted, Some(token)) if wanted == "*" || wanted == token => {}
+            _ => return false,
+        }
+    }
+    tokens.next().is_none()
+}
+
+/// Whether a topic can be a foreign stream: it is a subject, or one but for its last
 /// token, which is a wildcard.
 pub(super) fn may_be_foreign(topic: &str) -> bool {
     let before = topic
@@ -153,12 +169,23 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_simple_words() {
-        for good in ["laneway", "test_42", "x"] {
-            assert!(Names::is_namespace(good), "{good}");
+    fn patterns_name_subjects() {
+        for (pattern, subject) in [
+            ("*", "a"),
+            (">", "a.b"),
+            ("a.>", "a.b.c"),
+            ("a.*.c", "a.b.c"),
+        ] {
+            assert!(is_named_by(subject, pattern), "{pattern} {subject}");
         }
-        for bad in ["", "a-b", "a.b", "KV_x", "ü", &"x".repeat(33)] {
-            assert!(!Names::is_namespace(bad), "{bad}");
+        for (pattern, subject) in [
+            ("*", "a.b"),
+            ("a.>", "a"),
+            ("a.*", "b.a"),
+            ("a", "a.b"),
+            ("a.b", "a"),
+        ] {
+            assert!(!is_named_by(subject, pattern), "{pattern} {subject}");
         }
     }
 

@@ -1,63 +1,22 @@
-//! How a bus on NATS is set up.
+//! The settings that only NATS has.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::names::Names;
-
-/// Why options for NATS cannot be meant. Never says a secret.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NatsOptionsError {
-    /// A server is not an address.
-    #[error("server {0:?} is not HOST or HOST:PORT")]
-    Server(String),
-    /// No server is named.
-    #[error("no server is named: give nats://HOST:PORT")]
-    NoServer,
-    /// The address has a key that means nothing.
-    #[error("{key:?} is not a setting of a nats address: known are {}", known.join(", "))]
-    UnknownKey {
-        /// What was given.
-        key: String,
-        /// What could have been.
-        known: &'static [&'static str],
-    },
-    /// A value cannot be meant.
-    #[error("{key} is {value:?}: give {expected}")]
-    Value {
-        /// The setting.
-        key: &'static str,
-        /// What was given.
-        value: String,
-        /// What is expected.
-        expected: &'static str,
-    },
-    /// A setting is there twice.
-    #[error("{0} is given twice: give it once")]
-    Twice(&'static str),
-    /// Two ways of saying who we are.
-    #[error("{0} and {1} are both given: a server knows us by one of them")]
-    TwoIdentities(&'static str, &'static str),
-    /// A certificate without its key, or a key without its certificate.
-    #[error("cert and key are given only together")]
-    HalfCertificate,
-    /// Two ways of reaching the API.
-    #[error("domain and prefix are both given: a domain is a prefix already")]
-    DomainAndPrefix,
-}
+use crate::broker::address::{Parameters, decoded};
+use crate::broker::options::{
+    BrokerOptions, BrokerOptionsError, BrokerSettings, User, check_session,
+};
 
 /// Who we are to the server.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) enum Identity {
     #[default]
-    Nobody,
-    User {
-        name: String,
-        password: String,
-    },
+    Anonymous,
+    User(User),
     Token(String),
     /// A file with the seed of an nkey.
     Nkey(PathBuf),
@@ -66,11 +25,16 @@ pub(super) enum Identity {
 }
 
 impl Identity {
+    /// Reads what stands before an `@` in an address.
+    fn read(user: &str) -> Self {
+        User::read(user).map_or_else(|| Self::Token(decoded(user)), Self::User)
+    }
+
     /// The setting that says it.
     pub(super) fn setting(&self) -> Option<&'static str> {
         match self {
-            Self::Nobody => None,
-            Self::User { .. } => Some("user"),
+            Self::Anonymous => None,
+            Self::User(_) => Some("user"),
             Self::Token(_) => Some("token"),
             Self::Nkey(_) => Some("nkey"),
             Self::Credentials(_) => Some("creds"),
@@ -78,7 +42,7 @@ impl Identity {
     }
 }
 
-/// What happens to the connection. See [`NatsOptions::on_connection`].
+/// What happens to the connection. See [`NatsOptions`]'s `on_connection`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NatsConnection {
@@ -87,13 +51,15 @@ pub enum NatsConnection {
     /// It is gone. It is tried again, at all servers in turn, until there is one.
     Disconnected,
     /// The server, or the connection to it, has something to say.
-    Trouble(String),
+    Error(String),
 }
 
 type Callback = Arc<dyn Fn(NatsConnection) + Send + Sync>;
 
-/// How a bus on NATS is set up. Everything but what is done when the connection comes and goes can be
-/// said in the [address](NatsOptions::parse), too.
+/// How a bus on NATS is set up. Everything but what is done when the connection comes and goes can be said in the
+/// [address](BrokerOptions::parse), too: `nats://user:password@one:4222,two:4222?namespace=shop&replicas=3`. Before
+/// an `@` may also stand a token. Besides what [`BrokerOptions`] has, it may have `session_before_ms`,
+/// `duplicates_ms`, `domain`, `prefix`, the files `nkey` and `creds`, and `token`, which is the token itself.
 ///
 /// ```
 /// use laneway::NatsOptions;
@@ -101,199 +67,294 @@ type Callback = Arc<dyn Fn(NatsConnection) + Send + Sync>;
 ///
 /// let options = NatsOptions::parse("nats://localhost:4222?namespace=shop")?
 ///     .replicas(3)
-///     .lease(Duration::from_secs(3))
+///     .session(Duration::from_secs(3))
 ///     .on_connection(|event| eprintln!("{event:?}"));
-/// # Ok::<(), laneway::NatsOptionsError>(())
+/// # Ok::<(), laneway::BrokerOptionsError>(())
 /// ```
+pub type NatsOptions = BrokerOptions<NatsSettings>;
+
+/// What only [`NatsOptions`] have.
 #[derive(Clone)]
-#[must_use = "give it to Bus::builder().open_nats()"]
-pub struct NatsOptions {
-    /// `host:port`, each.
-    pub(super) servers: Vec<String>,
+pub struct NatsSettings {
     pub(super) identity: Identity,
-    pub(super) tls: bool,
-    pub(super) ca: Option<PathBuf>,
-    pub(super) certificate: Option<(PathBuf, PathBuf)>,
     pub(super) domain: Option<String>,
     pub(super) prefix: Option<String>,
-    pub(super) namespace: String,
-    pub(super) replicas: u8,
-    pub(super) lease: Duration,
+    pub(super) session_before: Option<Duration>,
     pub(super) duplicate_window: Duration,
     pub(super) on_connection: Option<Callback>,
 }
 
-/// So long a member may be silent before others take over what it has.
-const LEASE: Duration = Duration::from_secs(3);
 /// For so long the server knows the ids of events it has.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
-impl NatsOptions {
-    /// Options for these servers; the first that answers is used.
-    pub fn new<S: Into<String>>(servers: impl IntoIterator<Item = S>) -> Self {
+impl Default for NatsSettings {
+    fn default() -> Self {
         Self {
-            servers: servers.into_iter().map(Into::into).collect(),
             identity: Identity::default(),
-            tls: false,
-            ca: None,
-            certificate: None,
             domain: None,
             prefix: None,
-            namespace: "laneway".to_owned(),
-            replicas: 1,
-            lease: LEASE,
+            session_before: None,
             duplicate_window: DUPLICATE_WINDOW,
             on_connection: None,
         }
     }
+}
 
+impl NatsOptions {
     /// Says who we are by a user and a password.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        self.identity = Identity::User {
+        self.broker.identity = Identity::User(User {
             name: name.into(),
             password: password.into(),
-        };
+        });
         self
     }
 
     /// Says who we are by a token.
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.identity = Identity::Token(token.into());
+        self.broker.identity = Identity::Token(token.into());
         self
     }
 
     /// Says who we are by an nkey; the file has its seed.
     pub fn nkey(mut self, seed_file: impl Into<PathBuf>) -> Self {
-        self.identity = Identity::Nkey(seed_file.into());
+        self.broker.identity = Identity::Nkey(seed_file.into());
         self
     }
 
     /// Says who we are by a credentials file.
     pub fn credentials(mut self, file: impl Into<PathBuf>) -> Self {
-        self.identity = Identity::Credentials(file.into());
-        self
-    }
-
-    /// Whether only an encrypted connection will do. One to a server that asks for it always is.
-    pub fn tls(mut self, required: bool) -> Self {
-        self.tls = required;
-        self
-    }
-
-    /// Trusts the certificates in this file, and no others. Requires TLS.
-    pub fn certificate_authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.ca = Some(file.into());
-        self.tls = true;
-        self
-    }
-
-    /// Says who we are by a certificate and its key. Requires TLS.
-    pub fn client_certificate(
-        mut self,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        self.certificate = Some((certificate.into(), key.into()));
-        self.tls = true;
+        self.broker.identity = Identity::Credentials(file.into());
         self
     }
 
     /// The `JetStream` domain.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
-        self.domain = Some(domain.into());
+        self.broker.domain = Some(domain.into());
         self
     }
 
     /// What subjects of the `JetStream` API begin with, where an account imports it.
     pub fn api_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = Some(prefix.into());
+        self.broker.prefix = Some(prefix.into());
         self
     }
 
-    /// What everything of this bus is called by on the server: buses with different ones know nothing
-    /// of each other (`laneway` unless changed). 1 to 32 of `a-z`, `0-9` and `_`.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = namespace.into();
-        self
-    }
-
-    /// How many servers keep a copy of topics that do not say so themselves, and of what groups have
-    /// settled (1 unless changed).
-    pub fn replicas(mut self, replicas: u8) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// How long a member of a group may be silent before others take over its partitions (3 s unless
-    /// changed). All members must say the same.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+    /// The session that members may still have while it is being changed, process by process (none unless
+    /// given). Take it away when all of them have the new one.
+    pub fn session_before(mut self, session: Duration) -> Self {
+        self.broker.session_before = Some(session);
         self
     }
 
     /// For how long an event that is published again is recognised by its id and kept once (2 minutes
     /// unless changed; zero: never). It counts for topics that are created from now on.
     pub fn duplicate_window(mut self, window: Duration) -> Self {
-        self.duplicate_window = window;
+        self.broker.duplicate_window = window;
         self
     }
 
     /// Calls this when the connection comes or goes.
     pub fn on_connection(mut self, call: impl Fn(NatsConnection) + Send + Sync + 'static) -> Self {
-        self.on_connection = Some(Arc::new(call));
+        self.broker.on_connection = Some(Arc::new(call));
         self
     }
 
-    /// Checks what cannot be wrong in one setting alone.
-    pub(super) fn check(&self) -> Result<(), NatsOptionsError> {
-        let value = |key, value: String, expected| {
-            Err(NatsOptionsError::Value {
-                key,
-                value,
-                expected,
-            })
-        };
-        if self.servers.is_empty() {
-            return Err(NatsOptionsError::NoServer);
-        }
-        if !Names::is_namespace(&self.namespace) {
-            let expected = "1 to 32 of a-z, 0-9 and _";
-            return value("namespace", self.namespace.clone(), expected);
-        }
-        if !(1..=5).contains(&self.replicas) {
-            return value("replicas", self.replicas.to_string(), "1 to 5");
-        }
-        if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&self.lease) {
-            let lease = self.lease.as_millis().to_string();
-            return value("lease_ms", lease, "100 to 600000");
-        }
-        if self.domain.is_some() && self.prefix.is_some() {
-            return Err(NatsOptionsError::DomainAndPrefix);
-        }
-        Ok(())
+    /// The namespace in which everything on the server is kept, `laneway` if none was given.
+    #[must_use]
+    pub fn namespace_or_default(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("laneway")
     }
 
-    /// The servers, for errors and logs.
-    pub(super) fn server_list(&self) -> String {
-        self.servers.join(",")
+    pub(super) fn replicas_or_default(&self) -> u8 {
+        self.replicas.unwrap_or(1)
     }
 }
 
-/// A shorter lease would be lost to ordinary delays.
-const SHORTEST_LEASE: Duration = Duration::from_millis(100);
-const LONGEST_LEASE: Duration = Duration::from_mins(10);
+impl BrokerSettings for NatsSettings {
+    const SCHEME: &'static str = "nats";
+    const PORT: u16 = 4222;
+    const KEYS: &'static [&'static str] = &[
+        "creds",
+        "domain",
+        "duplicates_ms",
+        "nkey",
+        "prefix",
+        "session_before_ms",
+        "token",
+    ];
+    const REPLICAS: RangeInclusive<u8> = 1..=5;
+    const SESSION: Duration = Duration::from_secs(3);
+    /// A shorter one would be lost to ordinary delays.
+    const SESSIONS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
+    /// Nothing in a namespace can be taken for what comes after it, nor for the streams that the server itself names.
+    const NAMESPACE_PUNCTUATION: char = '_';
 
-impl fmt::Debug for NatsOptions {
+    fn take(
+        &mut self,
+        user: Option<&str>,
+        parameters: &mut Parameters,
+    ) -> Result<(), BrokerOptionsError> {
+        self.identity = user.map_or(Identity::Anonymous, Identity::read);
+        for (key, make) in [
+            ("token", Identity::Token as fn(String) -> Identity),
+            ("nkey", |file| Identity::Nkey(file.into())),
+            ("creds", |file| Identity::Credentials(file.into())),
+        ] {
+            if let Some(value) = parameters.take(key) {
+                if let Some(other) = self.identity.setting() {
+                    return Err(BrokerOptionsError::TwoIdentities(other, key));
+                }
+                self.identity = make(value);
+            }
+        }
+        self.domain = parameters.take("domain");
+        self.prefix = parameters.take("prefix");
+        self.session_before = parameters.take_millis("session_before_ms")?;
+        let window = parameters.take_millis("duplicates_ms")?;
+        self.duplicate_window = window.unwrap_or(self.duplicate_window);
+        Ok(())
+    }
+
+    fn check(options: &NatsOptions) -> Result<(), BrokerOptionsError> {
+        let nats = &options.broker;
+        if let Some(before) = nats.session_before {
+            check_session::<Self>("session_before_ms", before)?;
+        }
+        if nats.domain.is_some() && nats.prefix.is_some() {
+            return Err(BrokerOptionsError::DomainAndPrefix);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for NatsSettings {
     /// Without secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsOptions")
-            .field("servers", &self.servers)
+        f.debug_struct("NatsSettings")
             .field("identity", &self.identity.setting())
-            .field("tls", &self.tls)
-            .field("namespace", &self.namespace)
-            .field("replicas", &self.replicas)
-            .field("lease", &self.lease)
+            .field("domain", &self.domain)
+            .field("prefix", &self.prefix)
+            .field("session_before", &self.session_before)
             .field("duplicate_window", &self.duplicate_window)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> NatsOptions {
+        NatsOptions::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+
+    #[test]
+    fn servers_are_read() {
+        let list = |url| parse(url).servers.join(" ");
+        assert_eq!(list("nats://localhost"), "localhost:4222");
+        assert_eq!(list("nats://a:1,b:2/"), "a:1 b:2");
+        assert_eq!(list("nats://a:1,nats://b"), "a:1 b:4222");
+        assert_eq!(list("nats://[::1]:99,[::2]"), "[::1]:99 [::2]:4222");
+    }
+
+    #[test]
+    fn settings_are_read() {
+        let options = parse(
+            "nats://a?namespace=t_1&replicas=3&session_ms=500&duplicates_ms=0&domain=hub&tls=true",
+        );
+        assert_eq!(options.namespace_or_default(), "t_1");
+        assert_eq!(options.replicas_or_default(), 3);
+        assert_eq!(options.session_or_default(), Duration::from_millis(500));
+        assert_eq!(options.broker.duplicate_window, Duration::ZERO);
+        assert_eq!(options.broker.domain.as_deref(), Some("hub"));
+        assert!(options.tls.required);
+        let options = parse("nats://a?prefix=JS.acme&ca=x.pem&cert=c.pem&key=k.pem");
+        assert_eq!(options.broker.prefix.as_deref(), Some("JS.acme"));
+        assert_eq!(options.tls.ca, Some("x.pem".into()));
+        assert_eq!(
+            options.tls.certificate,
+            Some(("c.pem".into(), "k.pem".into()))
+        );
+        assert!(options.tls.required, "a certificate is of use only then");
+    }
+
+    #[test]
+    fn identities_are_read_and_not_shown() {
+        for (url, expected) in [
+            ("nats://u%40x:p%3A%26@a", "user"),
+            ("nats://s3cret@a", "token"),
+            ("nats://a?token=s3cret", "token"),
+            ("nats://a?nkey=s3cret", "nkey"),
+            ("nats://a?creds=s3cret", "creds"),
+        ] {
+            let options = parse(url);
+            assert_eq!(options.broker.identity.setting(), Some(expected), "{url}");
+            let shown = format!("{options:?}");
+            assert!(
+                !shown.contains("s3cret") && !shown.contains("p:&"),
+                "{shown}"
+            );
+        }
+        let user = Identity::User(User {
+            name: "u@x".into(),
+            password: "p:&".into(),
+        });
+        assert!(parse("nats://u%40x:p%3A%26@a").broker.identity == user);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_named() {
+        for (url, expected) in [
+            ("nats://", "no server is named"),
+            ("nats://a:x", "server \"a:x\" is not HOST"),
+            ("nats://a/b", "server \"a/b\" is not HOST"),
+            ("nats://a:1:2", "is not HOST"),
+            ("nats://a?session=1", "\"session\" is not a setting"),
+            ("nats://a?session=1", "session_ms"),
+            (
+                "nats://a?session_ms=x",
+                "session_ms is \"x\": give a number",
+            ),
+            ("nats://a?session_ms=1", "session_ms is \"1\": give 100 to"),
+            ("nats://a?replicas=0", "replicas is \"0\": give 1 to 5"),
+            (
+                "nats://a?replicas=many",
+                "replicas is \"many\": give 1 to 5",
+            ),
+            ("nats://a?lease_ms=600", "lease_ms is called session_ms"),
+            (
+                "nats://a?lease_before_ms=600",
+                "lease_before_ms is called session_before_ms",
+            ),
+            ("nats://a?replication=3", "replication is called replicas"),
+            ("nats:localhost:4222", "give nats://localhost:4222"),
+            (
+                "nats://a?session_before_ms=1",
+                "session_before_ms is \"1\": give 100",
+            ),
+            ("nats://a?tls=yes", "tls is \"yes\": give true or false"),
+            ("nats://a?namespace=A.b", "namespace is \"A.b\""),
+            ("nats://a?ca=1&ca=2", "ca is given twice"),
+            ("nats://a?cert=1", "cert and key"),
+            ("nats://a?domain=1&prefix=2", "domain and prefix"),
+            ("nats://u:p@a?token=t", "user and token are both given"),
+            ("nats://a?nkey=n&creds=c", "nkey and creds are both given"),
+        ] {
+            let error = NatsOptions::parse(url).expect_err(url).to_string();
+            assert!(error.contains(expected), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_error_never_says_a_secret() {
+        for url in [
+            "nats://u:s3cret@a?nkey=f",
+            "nats://s3cret@a:x",
+            "nats://u:s3cret@a?x=1",
+        ] {
+            let error = NatsOptions::parse(url).expect_err(url);
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
     }
 }

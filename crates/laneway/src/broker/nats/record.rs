@@ -1,8 +1,8 @@
 //! What is kept of a group in a partition: who has it, and what is settled.
 //!
-//! One entry of a bucket, changed as a whole and only by whoever knows its last revision. So an owner
-//! that was replaced cannot write any more, and what is settled can never be of one owner while the
-//! partition is with another.
+//! A [`GroupRecord`] is one entry of a bucket, changed as a whole by compare-and-set on its last revision. So an owner
+//! that was replaced is fenced: its writes fail. And what is settled can never be of one owner while the partition is
+//! with another.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -24,9 +24,9 @@ pub(super) struct GroupRecord {
     pub(super) position: Position,
 }
 
-/// As it is stored. JSON, so that people can look at it.
+/// As it is stored. JSON, so that people can look at it. A later build may add fields, which this one does
+/// not read and so does not stop at; what it must not misunderstand has another version.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Stored {
     version: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,6 +39,35 @@ struct Stored {
 }
 
 const VERSION: u8 = 1;
+
+/// Where a group starts in partitions that it has no position for.
+#[derive(Serialize, Deserialize)]
+struct StoredStart {
+    version: u8,
+    born: i64,
+    from: u64,
+}
+
+pub(super) fn encode_start(born: i64, from: u64) -> Bytes {
+    let stored = StoredStart {
+        version: VERSION,
+        born,
+        from,
+    };
+    serde_json::to_vec(&stored).unwrap_or_default().into()
+}
+
+/// The sequence that a group starts at; nothing if that is said of another stream.
+///
+/// # Errors
+/// With what is wrong about the bytes.
+pub(super) fn decode_start(bytes: &[u8], born: i64) -> Result<Option<u64>, String> {
+    let stored: StoredStart = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if stored.version != VERSION {
+        return Err(format!("version {} is not known", stored.version));
+    }
+    Ok((stored.born == born).then_some(stored.from))
+}
 
 impl GroupRecord {
     pub(super) fn encode(&self) -> Bytes {
@@ -111,6 +140,14 @@ mod tests {
     }
 
     #[test]
+    fn the_fixture_of_a_record_is_what_is_read_and_written() {
+        let written = String::from_utf8(record().encode().to_vec()).expect("JSON");
+        let text = fixtures::text("nats-group-record-1.json", || written.clone() + "\n");
+        assert_eq!(written, text.trim());
+        assert_eq!(GroupRecord::decode(text.trim().as_bytes()), Ok(record()));
+    }
+
+    #[test]
     fn damage_is_told() {
         for bytes in [
             &b""[..],
@@ -118,10 +155,16 @@ mod tests {
             br#"{"version":2,"epoch":1,"born":1,"low":0,"position":"AQA"}"#,
             br#"{"version":1,"epoch":1,"born":1,"low":0,"position":"!"}"#,
             br#"{"version":1,"epoch":1,"born":1,"low":0,"position":"CQA"}"#,
-            br#"{"version":1,"epoch":1,"born":1,"low":0,"position":"AQA","more":1}"#,
         ] {
             assert!(GroupRecord::decode(bytes).is_err(), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn what_a_later_build_adds_is_passed_over() {
+        let text = String::from_utf8(record().encode().to_vec()).expect("JSON");
+        let later = text.replacen('{', r#"{"added":{"later":[1]},"#, 1);
+        assert_eq!(GroupRecord::decode(later.as_bytes()), Ok(record()));
     }
 
     #[test]

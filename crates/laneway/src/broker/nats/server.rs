@@ -11,17 +11,23 @@ use async_nats::jetstream::context::{
 use async_nats::jetstream::stream::{Config, Info, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
 use futures_util::TryStreamExt;
+use tokio::sync::Mutex;
 
 use super::bucket::Bucket;
-use super::connect::{self, Link, ask, place};
-use super::error::Trouble;
+use super::connect::{self, Connection, Link, Purpose, call, retry_placement};
+use super::error::NatsError;
 use super::names::{self, Names};
 use super::options::NatsOptions;
-use super::topics::{self, Place};
+use super::topics::{self, TopicHandle};
 use crate::broker::BrokerError;
-use crate::broker::places::Places;
-use crate::broker::seats::Seats;
-use crate::topic::{Compression, Decision, Growth, Storage, Strategy, Topic, TopicName, reconcile};
+use crate::broker::log_limiter::LogLimiter;
+use crate::broker::remote::Topics;
+use crate::broker::subscriptions::Subscriptions;
+use crate::broker::topic_cache::TopicCache;
+use crate::topic::{
+    Compression, Decision, Growth, Partitions, Storage, Strategy, Topic, TopicName, read_stored,
+    reconcile,
+};
 
 /// Members that said nothing for this long are forgotten; those that live say something every second
 /// or so. What members leave behind goes away with it.
@@ -30,59 +36,72 @@ const MEMBERS_FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
 /// Two processes may declare a topic at the same moment, one of them looks again.
 const TRIES: usize = 5;
 
-pub(super) struct Server {
+/// A NATS server, or several of them, with the topics of a bus.
+pub(crate) struct Nats {
     pub(super) options: NatsOptions,
     pub(super) names: Names,
     pub(super) client: Client,
     pub(super) context: Context,
     pub(super) link: Link,
+    /// What partitions are read over; made by the first that is.
+    readers: Mutex<Option<Arc<Connection>>>,
     /// What groups have settled, by topic, group and partition.
     pub(super) groups: Bucket,
     /// Who is there, by topic, group and member.
     pub(super) members: Bucket,
     /// Topics that were looked up.
-    places: Places<Place>,
+    topic_cache: TopicCache<TopicHandle>,
+    /// For failures that repeat.
+    pub(super) limiter: LogLimiter,
     /// What this process reads.
-    pub(super) seats: Seats,
+    pub(super) subscriptions: Subscriptions,
     closed: AtomicBool,
 }
 
-impl Server {
+impl Nats {
     pub(super) async fn open(options: NatsOptions) -> Result<Self, BrokerError> {
         options.check()?;
         let at = options.server_list();
         let opening = async {
-            let (client, context, link) = connect::connect(&options).await?;
-            let names = Names::new(&options.namespace);
+            let connection = connect::connect(&options, Purpose::Everything).await?;
+            let context = &connection.context;
+            let names = Names::new(options.namespace_or_default());
             let groups = Bucket::open(
-                &context,
+                context,
                 names.groups_bucket(),
                 "laneway: what groups have settled",
-                options.replicas,
+                options.replicas_or_default(),
                 Duration::ZERO,
             );
             let members = Bucket::open(
-                &context,
+                context,
                 names.members_bucket(),
                 "laneway: members of groups",
-                options.replicas,
+                options.replicas_or_default(),
                 MEMBERS_FORGOTTEN_AFTER,
             );
             let (groups, members) = (groups.await?, members.await?);
-            Ok((client, context, link, names, groups, members))
+            Ok((connection, names, groups, members))
         };
-        let (client, context, link, names, groups, members) =
-            opening.await.map_err(|trouble: Trouble| trouble.at(&at))?;
+        let (connection, names, groups, members) =
+            opening.await.map_err(|error: NatsError| error.at(&at))?;
+        let Connection {
+            client,
+            context,
+            link,
+        } = connection;
         Ok(Self {
             options,
             names,
             client,
             context,
             link,
+            readers: Mutex::default(),
             groups,
             members,
-            places: Places::default(),
-            seats: Seats::default(),
+            topic_cache: TopicCache::default(),
+            limiter: LogLimiter::default(),
+            subscriptions: Subscriptions::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -94,72 +113,135 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn close(&self) {
+    /// Answers every later call with [`BrokerError::Closed`].
+    pub(super) fn refuse_calls(&self) {
         self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// The connection that partitions are read over. There is another one if its client is gone: some
+    /// headers make it panic.
+    pub(super) async fn readers(&self) -> Result<Arc<Connection>, BrokerError> {
+        let mut readers = self.readers.lock().await;
+        if let Some(connection) = readers.as_ref().filter(|one| !one.link.is_over()) {
+            return Ok(connection.clone());
+        }
+        self.check_open()?;
+        let connecting = connect::connect(&self.options, Purpose::Reading).await;
+        let connection = connecting.map_err(|error| self.failed_with(error))?;
+        Ok(readers.insert(Arc::new(connection)).clone())
+    }
+
+    /// Ends the connections.
+    pub(super) async fn hang_up(&self) {
+        let readers = self.readers.lock().await.take();
+        if let Some(readers) = readers {
+            let _ = readers.client.drain().await;
+        }
+        let _ = self.client.drain().await;
     }
 
     /// The error that users see.
     pub(super) fn failed(&self, doing: &'static str, error: impl std::fmt::Display) -> BrokerError {
-        Trouble::new(doing, error).at(&self.options.server_list())
+        NatsError::new(doing, error).at(&self.options.server_list())
     }
 
-    pub(super) fn trouble(&self, trouble: Trouble) -> BrokerError {
-        trouble.at(&self.options.server_list())
+    pub(super) fn failed_with(&self, error: NatsError) -> BrokerError {
+        error.at(&self.options.server_list())
     }
 
     /// The topic, as it was when it was last looked up.
-    pub(super) async fn place(&self, topic: &TopicName) -> Result<Arc<Place>, BrokerError> {
+    pub(super) async fn handle(&self, topic: &TopicName) -> Result<Arc<TopicHandle>, BrokerError> {
         self.check_open()?;
-        match self.places.get(topic) {
-            Some(place) => Ok(place),
-            None => self.place_now(topic).await,
+        match self.topic_cache.get(topic) {
+            Some(handle) => Ok(handle),
+            None => self.fresh_handle(topic).await,
         }
     }
 
     /// The topic, as it is now.
-    pub(super) async fn place_now(&self, topic: &TopicName) -> Result<Arc<Place>, BrokerError> {
+    pub(super) async fn fresh_handle(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Arc<TopicHandle>, BrokerError> {
         let found = self.find(topic).await?;
         found.ok_or_else(|| BrokerError::UnknownTopic(topic.clone()))
     }
 
     /// Looks a topic up.
-    pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Arc<Place>>, BrokerError> {
+    pub(super) async fn find(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<Arc<TopicHandle>>, BrokerError> {
         self.check_open()?;
-        let place = match self.stream_info(&self.names.stream(topic)).await? {
+        let handle = match self.stream_info(&self.names.stream(topic)).await? {
             Some(info) => Some(self.ours(topic, &info)?),
             None => match self.forgotten(topic).await? {
-                Some(place) => Some(place),
+                Some(handle) => Some(handle),
                 None => self.foreign(topic).await?,
             },
         };
-        let place = place.map(Arc::new);
-        self.places.note(topic, place.as_ref());
-        Ok(place)
+        let handle = handle.map(Arc::new);
+        if let Some(handle) = &handle
+            && self.topic_cache.get(topic).is_none()
+        {
+            self.tell_of_others(handle).await;
+        }
+        self.topic_cache.note(topic, handle.as_ref());
+        Ok(handle)
     }
 
-    fn ours(&self, topic: &TopicName, info: &Info) -> Result<Place, BrokerError> {
-        Place::of_ours(info, &self.names)
-            .filter(|place| place.topic.name() == topic)
+    /// Warns, once, of a foreign stream that has the topic for a subject: the stream that was made first decides which
+    /// one the topic is, and the two sides may not read what the other publishes.
+    async fn tell_of_others(&self, handle: &TopicHandle) {
+        let topic = handle.topic.name();
+        if handle.is_foreign() {
+            tracing::warn!(%topic, stream = handle.stream,
+                "the topic is a foreign stream: it has one partition, and the retention that the stream was made with");
+            return;
+        }
+        if !names::may_be_foreign(topic.as_str()) || topic.reserved().is_some() {
+            return;
+        }
+        if let Ok(theirs) = self.context.stream_by_subject(topic.as_str()).await {
+            tracing::warn!(%topic, stream = handle.stream, theirs,
+                "a foreign stream has the name of the topic for a subject: what is published there \
+                 is not in the topic, and what is published to the topic is not there");
+        }
+    }
+
+    fn ours(&self, topic: &TopicName, info: &Info) -> Result<TopicHandle, BrokerError> {
+        let handle = TopicHandle::of_ours(info, &self.names)
+            .filter(|handle| handle.topic.name() == topic)
             .ok_or_else(|| BrokerError::Damaged {
                 what: format!("stream {}", info.config.name),
                 detail: format!("its metadata does not say that it is topic {topic}"),
-            })
+            })?;
+        let subjects = topics::config(&handle.topic, &self.names, &self.options).subjects;
+        if info.config.subjects != subjects {
+            let error = format!(
+                "stream {} has the subjects {:?}, and {topic} needs {subjects:?}: an earlier build made it, or it was \
+                 changed with other tools. Delete it, or use another namespace",
+                info.config.name, info.config.subjects
+            );
+            return Err(self.failed("looking up a topic", error));
+        }
+        Ok(handle)
     }
 
     /// A topic in memory, which the server forgot when it restarted, with all that was in it. It is
     /// still declared.
-    async fn forgotten(&self, topic: &TopicName) -> Result<Option<Place>, BrokerError> {
+    async fn forgotten(&self, topic: &TopicName) -> Result<Option<TopicHandle>, BrokerError> {
         let entry = self.groups.read(&names::topic_key(topic)).await;
-        let Some(declared) = entry.map_err(|trouble| self.trouble(trouble))?.value else {
+        let Some(declared) = entry.map_err(|error| self.failed_with(error))?.value else {
             return Ok(None);
         };
-        let Ok(declared) = serde_json::from_slice::<Topic>(&declared) else {
+        let Ok(declared) = read_stored(&declared) else {
             return Ok(None);
         };
         let config = topics::config(&declared, &self.names, &self.options);
         match self.create_stream(config).await? {
             Some(info) => self.ours(topic, &info).map(Some),
-            // Somebody else was faster.
+            // Another process has made it meanwhile.
             None => match self.stream_info(&self.names.stream(topic)).await? {
                 Some(info) => self.ours(topic, &info).map(Some),
                 None => Ok(None),
@@ -167,8 +249,8 @@ impl Server {
         }
     }
 
-    /// A stream of somebody else whose messages have the topic for their subject.
-    async fn foreign(&self, topic: &TopicName) -> Result<Option<Place>, BrokerError> {
+    /// A foreign stream whose messages have the topic for their subject.
+    async fn foreign(&self, topic: &TopicName) -> Result<Option<TopicHandle>, BrokerError> {
         if !names::may_be_foreign(topic.as_str()) || topic.reserved().is_some() {
             return Ok(None);
         }
@@ -183,11 +265,11 @@ impl Server {
             },
         };
         let info = self.stream_info(&stream).await?;
-        Ok(info.and_then(|info| Place::of_foreign(topic, &info)))
+        Ok(info.and_then(|info| TopicHandle::of_foreign(topic, &info)))
     }
 
     pub(super) async fn stream_info(&self, stream: &str) -> Result<Option<Info>, BrokerError> {
-        match ask(|| self.context.get_stream(stream)).await {
+        match call(|| self.context.get_stream(stream)).await {
             Ok(stream) => Ok(Some(stream.cached_info().clone())),
             Err(error) => match error.kind() {
                 GetStreamErrorKind::JetStream(cause)
@@ -201,14 +283,14 @@ impl Server {
     }
 
     /// The stream of a topic, without asking for it.
-    pub(super) async fn stream(&self, place: &Place) -> Result<Stream<()>, BrokerError> {
-        let stream = self.context.get_stream_no_info(&place.stream).await;
+    pub(super) async fn stream(&self, handle: &TopicHandle) -> Result<Stream<()>, BrokerError> {
+        let stream = self.context.get_stream_no_info(&handle.stream).await;
         stream.map_err(|error| self.failed("naming a stream", error))
     }
 
     /// Makes a stream; nothing if there is one of that name, which is something else.
-    async fn create_stream(&self, config: Config) -> Result<Option<Info>, BrokerError> {
-        match place(|| self.context.create_stream(config.clone())).await {
+    pub(super) async fn create_stream(&self, config: Config) -> Result<Option<Info>, BrokerError> {
+        match retry_placement(|| self.context.create_stream(config.clone())).await {
             Ok(stream) => Ok(Some(stream.cached_info().clone())),
             Err(error) => match error.kind() {
                 CreateStreamErrorKind::JetStream(cause)
@@ -220,20 +302,30 @@ impl Server {
             },
         }
     }
+}
 
-    pub(super) async fn declare(
+impl Topics for Nats {
+    /// How many partitions a topic had when it was last looked up.
+    fn partitions(&self, topic: &TopicName) -> Option<Partitions> {
+        let handle = self.topic_cache.get(topic)?;
+        Some(handle.topic.partitions())
+    }
+
+    async fn declare(
         &self,
         declared: &Topic,
         strategy: Strategy,
         growth: Growth,
     ) -> Result<Topic, BrokerError> {
+        let has = |compression| matches!(compression, Compression::None | Compression::S2);
+        let declared = &declared.where_there_is(has);
         for _ in 0..TRIES {
             let existing = self.find(declared.name()).await?;
-            let topic = existing.as_ref().map(|place| &place.topic);
+            let topic = existing.as_ref().map(|handle| &handle.topic);
             match (reconcile(declared, topic, strategy, growth)?, existing) {
                 (Decision::Keep, existing) => {
                     return Ok(
-                        existing.map_or_else(|| declared.clone(), |place| place.topic.clone())
+                        existing.map_or_else(|| declared.clone(), |handle| handle.topic.clone())
                     );
                 }
                 (Decision::Update(differences), Some(existing)) => {
@@ -253,11 +345,60 @@ impl Server {
         Err(self.failed("declaring a topic", error))
     }
 
+    async fn describe(&self, topic: &TopicName) -> Result<Option<Topic>, BrokerError> {
+        let handle = self.find(topic).await?;
+        Ok(handle.map(|handle| handle.topic.clone()))
+    }
+
+    async fn topics(&self) -> Result<Vec<Topic>, BrokerError> {
+        self.check_open()?;
+        let streams: Vec<Info> = self
+            .context
+            .streams()
+            .try_collect()
+            .await
+            .map_err(|error| self.failed("listing streams", error))?;
+        let mut topics: Vec<Topic> = streams
+            .iter()
+            .filter_map(|info| TopicHandle::of_ours(info, &self.names))
+            .map(|handle| handle.topic)
+            .collect();
+        topics.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(topics)
+    }
+
+    async fn delete(&self, topic: &TopicName) -> Result<(), BrokerError> {
+        let handle = self.fresh_handle(topic).await?;
+        if handle.is_foreign() {
+            return Err(BrokerError::Foreign {
+                topic: topic.clone(),
+                what: format!("stream {}", handle.stream),
+            });
+        }
+        self.check_unread(topic).await?;
+        // What is kept about it first: if we fail in between, it can be deleted again.
+        let failed = |error| self.failed_with(error);
+        self.groups
+            .purge(&names::topic_key(topic))
+            .await
+            .map_err(failed)?;
+        self.groups
+            .purge(&names::all_of_topic(topic))
+            .await
+            .map_err(failed)?;
+        let deleted = self.context.delete_stream(&handle.stream).await;
+        deleted.map_err(|error| self.failed("deleting a stream", error))?;
+        self.topic_cache.note(topic, None);
+        Ok(())
+    }
+}
+
+impl Nats {
     async fn created(&self, declared: &Topic, info: &Info) -> Result<Topic, BrokerError> {
         self.remember(declared).await?;
-        let place = Arc::new(self.ours(declared.name(), info)?);
-        self.places.note(declared.name(), Some(&place));
-        Ok(place.topic.clone())
+        let handle = Arc::new(self.ours(declared.name(), info)?);
+        self.topic_cache.note(declared.name(), Some(&handle));
+        Ok(handle.topic.clone())
     }
 
     /// Keeps the declaration of a topic whose stream does not survive the server.
@@ -269,7 +410,7 @@ impl Server {
         let key = names::topic_key(topic.name());
         for _ in 0..TRIES {
             let entry = self.groups.read(&key).await;
-            let entry = entry.map_err(|trouble| self.trouble(trouble))?;
+            let entry = entry.map_err(|error| self.failed_with(error))?;
             let writing = self
                 .groups
                 .write(&key, declared.clone().into(), entry.revision);
@@ -280,7 +421,7 @@ impl Server {
         Err(self.failed("declaring a topic", "its declaration could not be kept"))
     }
 
-    async fn update(&self, existing: &Place, topic: Topic) -> Result<Topic, BrokerError> {
+    async fn update(&self, existing: &TopicHandle, topic: Topic) -> Result<Topic, BrokerError> {
         if existing.is_foreign() {
             return Err(BrokerError::Foreign {
                 topic: topic.name().clone(),
@@ -289,18 +430,19 @@ impl Server {
         }
         check_compression(&topic)?;
         if topic.partitions() != existing.topic.partitions() {
-            // Those who read now would never look into the new partitions.
+            // The members that read now would never look into the new partitions.
             self.check_unread(topic.name()).await?;
         }
         let wanted = topics::config(&topic, &self.names, &self.options);
         let Some(info) = self.stream_info(&existing.stream).await? else {
             return Err(BrokerError::UnknownTopic(topic.name().clone()));
         };
-        // What somebody set that we know nothing of stays as it is.
+        // Settings that Laneway does not know stay as they are.
         let config = Config {
             max_age: wanted.max_age,
             max_bytes: wanted.max_bytes,
             max_messages: wanted.max_messages,
+            subjects: wanted.subjects,
             num_replicas: topic
                 .replicas()
                 .map_or(info.config.num_replicas, usize::from),
@@ -309,6 +451,9 @@ impl Server {
             metadata: {
                 let mut metadata = info.config.metadata;
                 metadata.extend(wanted.metadata);
+                if topic.partitions() != existing.topic.partitions() {
+                    metadata.insert(topics::RESHAPED.to_owned(), "true".to_owned());
+                }
                 metadata
             },
             ..info.config
@@ -316,48 +461,6 @@ impl Server {
         let updated = self.context.update_stream(config).await;
         let info = updated.map_err(|error| self.failed("changing a stream", error))?;
         self.created(&topic, &info).await
-    }
-
-    pub(super) async fn topics(&self) -> Result<Vec<Topic>, BrokerError> {
-        self.check_open()?;
-        let streams: Vec<Info> = self
-            .context
-            .streams()
-            .try_collect()
-            .await
-            .map_err(|error| self.failed("listing streams", error))?;
-        let mut topics: Vec<Topic> = streams
-            .iter()
-            .filter_map(|info| Place::of_ours(info, &self.names))
-            .map(|place| place.topic)
-            .collect();
-        topics.sort_by(|a, b| a.name().cmp(b.name()));
-        Ok(topics)
-    }
-
-    pub(super) async fn delete(&self, topic: &TopicName) -> Result<(), BrokerError> {
-        let place = self.place_now(topic).await?;
-        if place.is_foreign() {
-            return Err(BrokerError::Foreign {
-                topic: topic.clone(),
-                what: format!("stream {}", place.stream),
-            });
-        }
-        self.check_unread(topic).await?;
-        // What is kept about it first: if we fail in between, it can be deleted again.
-        let trouble = |trouble| self.trouble(trouble);
-        self.groups
-            .purge(&names::topic_key(topic))
-            .await
-            .map_err(trouble)?;
-        self.groups
-            .purge(&names::all_of_topic(topic))
-            .await
-            .map_err(trouble)?;
-        let deleted = self.context.delete_stream(&place.stream).await;
-        deleted.map_err(|error| self.failed("deleting a stream", error))?;
-        self.places.note(topic, None);
-        Ok(())
     }
 }
 

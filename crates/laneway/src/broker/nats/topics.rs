@@ -1,6 +1,6 @@
 //! Topics as streams.
 //!
-//! A topic is a stream; what it was declared to be is kept with the stream, so that everybody sees
+//! A topic is a stream; what it was declared to be is kept with the stream, so that every process sees
 //! the same. What can be changed behind our back (by the server's own tools) is taken from the stream
 //! itself.
 
@@ -14,16 +14,19 @@ use async_nats::jetstream::stream::{
 
 use super::names::{self, Names};
 use super::options::NatsOptions;
+use crate::planted::planted;
 use crate::topic::{
-    Compression, Difference, Kind, Partitions, Retention, Storage, Topic, TopicName,
+    Compression, Difference, Kind, Partitions, Retention, Storage, Topic, TopicName, read_stored,
 };
 
 /// Where a stream says what topic it is.
 const DECLARATION: &str = "laneway-topic";
+/// Where a stream says that it had another number of partitions once.
+pub(super) const RESHAPED: &str = "laneway-reshaped";
 
 /// A topic, and where it is on the server.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct TopicHandle {
     pub(super) topic: Topic,
     pub(super) stream: String,
     /// When the stream was made, in nanoseconds since 1970.
@@ -34,31 +37,40 @@ pub(super) struct Place {
 /// What the messages of a topic have for their subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subjects {
-    /// This, and the number of the partition.
-    Partitions { prefix: String, each: Vec<Subject> },
-    /// This one. The stream is somebody else's, and one partition.
+    /// This, how many partitions there are, and the number of the partition. A stream takes only what
+    /// names the number of partitions that it has: a publisher that knows another one, and so would
+    /// choose the wrong partition, is refused.
+    Partitions {
+        prefix: String,
+        each: Vec<Subject>,
+        /// There are messages from when there was another number of them.
+        reshaped: bool,
+    },
+    /// This one. The stream is foreign, and one partition.
     One(String),
-    /// This, and the key of the message. The stream is somebody else's, and one partition.
+    /// This, and the key of the message. The stream is foreign, and one partition.
     Keys { prefix: String, wildcard: char },
 }
 
-impl Place {
+impl TopicHandle {
     /// The topic that a stream is, if it is one of ours.
     pub(super) fn of_ours(info: &Info, names: &Names) -> Option<Self> {
         if !names.has_stream(&info.config.name) {
             return None;
         }
         let declared = info.config.metadata.get(DECLARATION)?;
-        let topic: Topic = serde_json::from_str(declared).ok()?;
+        let topic = read_stored(declared.as_bytes()).ok()?;
         let topic = as_it_is(topic, &info.config);
         let prefix = names.subject_prefix(topic.name());
+        let shape = format!("{prefix}{}.", topic.partitions().get());
         let numbers = topic.partitions().iter();
         Some(Self {
             subjects: Subjects::Partitions {
                 each: numbers
-                    .map(|number| format!("{prefix}{number}").into())
+                    .map(|number| format!("{shape}{number}").into())
                     .collect(),
                 prefix,
+                reshaped: info.config.metadata.contains_key(RESHAPED),
             },
             topic,
             stream: info.config.name.clone(),
@@ -66,7 +78,7 @@ impl Place {
         })
     }
 
-    /// The topic that a stream is that somebody else made.
+    /// The topic that a foreign stream is.
     pub(super) fn of_foreign(name: &TopicName, info: &Info) -> Option<Self> {
         if info.config.metadata.contains_key(DECLARATION) {
             return None;
@@ -99,7 +111,7 @@ impl Place {
         })
     }
 
-    /// Whether somebody else made the stream.
+    /// Whether Laneway did not make the stream.
     pub(super) fn is_foreign(&self) -> bool {
         !matches!(self.subjects, Subjects::Partitions { .. })
     }
@@ -107,7 +119,14 @@ impl Place {
     /// What the subjects of a partition are like.
     pub(super) fn filter(&self, partition: u32) -> String {
         match &self.subjects {
-            Subjects::Partitions { prefix, .. } => format!("{prefix}{partition}"),
+            Subjects::Partitions {
+                prefix,
+                each,
+                reshaped,
+            } => match each.get(partition as usize) {
+                Some(subject) if !reshaped => subject.to_string(),
+                _ => format!("{prefix}*.{partition}"),
+            },
             Subjects::One(subject) => subject.clone(),
             Subjects::Keys { prefix, wildcard } => format!("{prefix}{wildcard}"),
         }
@@ -130,9 +149,14 @@ impl Place {
     /// All subjects, as a pattern.
     pub(super) fn pattern(&self) -> String {
         match &self.subjects {
-            Subjects::Partitions { prefix, .. } => format!("{prefix}*"),
+            Subjects::Partitions { prefix, .. } => format!("{prefix}>"),
             _ => self.filter(0),
         }
+    }
+
+    /// The partition that a subject is of; of streams of ours only.
+    pub(super) fn partition_in(subject: &str) -> Option<u32> {
+        subject.rsplit('.').next()?.parse().ok()
     }
 
     /// The key in a subject: the last resort for a message that says it nowhere else.
@@ -150,7 +174,7 @@ impl Place {
 }
 
 impl Subjects {
-    /// Of a stream that somebody else made, by the topic that it is.
+    /// Of a foreign stream, by the topic that it is.
     fn of_foreign(topic: &str) -> Self {
         for wildcard in ['*', '>'] {
             if let Some(prefix) = topic.strip_suffix(wildcard) {
@@ -174,13 +198,15 @@ pub(super) fn config(topic: &Topic, names: &Names, options: &NatsOptions) -> Con
     let retention = topic.retention();
     let limit =
         |limit: Option<u64>| limit.map_or(-1, |most| i64::try_from(most).unwrap_or(i64::MAX));
-    let replicas = topic.replicas().unwrap_or(options.replicas);
+    let replicas = topic
+        .replicas()
+        .unwrap_or_else(|| options.replicas_or_default());
     let declaration = serde_json::to_string(topic).unwrap_or_default();
     let max_age = retention.max_age().unwrap_or_default();
     Config {
         name: names.stream(topic.name()),
         description: Some(format!("laneway topic {}", topic.name())),
-        subjects: vec![format!("{}*", names.subject_prefix(topic.name()))],
+        subjects: vec![taken(topic, names)],
         storage: match topic.storage() {
             Storage::File => StorageType::File,
             Storage::Memory => StorageType::Memory,
@@ -192,7 +218,7 @@ pub(super) fn config(topic: &Topic, names: &Names, options: &NatsOptions) -> Con
         max_messages_per_subject: -1,
         max_consumers: -1,
         num_replicas: usize::from(replicas),
-        duplicate_window: duplicate_window(options.duplicate_window, max_age),
+        duplicate_window: duplicate_window(options.broker.duplicate_window, max_age),
         allow_direct: true,
         compression: topic.compression().map(|compression| match compression {
             Compression::S2 => StreamCompression::S2,
@@ -201,6 +227,15 @@ pub(super) fn config(topic: &Topic, names: &Names, options: &NatsOptions) -> Con
         metadata: HashMap::from([(DECLARATION.to_owned(), declaration)]),
         ..Config::default()
     }
+}
+
+/// What the stream of a topic takes: what names the number of partitions that it has.
+fn taken(topic: &Topic, names: &Names) -> String {
+    let prefix = names.subject_prefix(topic.name());
+    if planted("B4") {
+        return format!("{prefix}>");
+    }
+    format!("{prefix}{}.*", topic.partitions().get())
 }
 
 /// The server will not know ids for longer than it keeps messages; nothing means its own default.
@@ -257,6 +292,8 @@ fn retention(config: &Config) -> Retention {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn options() -> NatsOptions {
@@ -269,6 +306,23 @@ mod tests {
         change(&mut config);
         let declared: Topic = serde_json::from_str(&config.metadata[DECLARATION]).expect("ours");
         as_it_is(declared, &config)
+    }
+
+    #[test]
+    fn the_fixture_of_a_declaration_is_what_is_read_and_written() {
+        let limits = Retention::FOREVER
+            .age(Duration::from_hours(1))
+            .bytes(1 << 30);
+        let topic = Topic::domain("orders").partitions(8).retention(limits);
+        let topic = topic.replicas(3).build().expect("valid");
+        let made = config(&topic, &Names::new("laneway"), &options());
+        let written: BTreeMap<_, _> = made.metadata.into_iter().collect();
+        let written = serde_json::to_string(&written).expect("JSON");
+        let text = fixtures::text("nats-stream-metadata-1.json", || written.clone() + "\n");
+        assert_eq!(written, text.trim());
+        let metadata: HashMap<String, String> = serde_json::from_str(&text).expect("metadata");
+        let read = read_stored(metadata[DECLARATION].as_bytes());
+        assert_eq!(read.expect("a topic"), topic);
     }
 
     #[test]
@@ -312,26 +366,26 @@ mod tests {
 
     #[test]
     fn a_key_in_a_subject_is_found_and_written() {
-        let place = |name: &str| Place {
+        let handle = |name: &str| TopicHandle {
             topic: Topic::domain(name).partitions(1).build().expect("valid"),
             stream: "theirs".to_owned(),
             born: 0,
             subjects: Subjects::of_foreign(name),
         };
-        let orders = place("orders");
+        let orders = handle("orders");
         assert_eq!(orders.subject(0, Some("a")).as_deref(), Some("orders"));
         assert_eq!(
             (orders.filter(0), orders.key_in("orders")),
             ("orders".into(), None)
         );
-        let by_key = place("orders.*");
+        let by_key = handle("orders.*");
         assert_eq!(by_key.filter(0), "orders.*");
         assert_eq!(by_key.key_in("orders.a"), Some("a"));
         assert_eq!(by_key.subject(0, Some("a")).as_deref(), Some("orders.a"));
         for key in [None, Some("a.b"), Some("*"), Some("")] {
             assert_eq!(by_key.subject(0, key), None, "{key:?}");
         }
-        let deep = place("orders.>");
+        let deep = handle("orders.>");
         assert_eq!(deep.subject(0, Some("a.b")).as_deref(), Some("orders.a.b"));
     }
 
@@ -342,8 +396,8 @@ mod tests {
             let topic = Topic::domain(name).build().expect("valid");
             config(&topic, &names, &options()).subjects
         };
-        assert_eq!(subjects("a"), ["laneway.a.*"]);
-        assert_eq!(subjects("a.b"), ["laneway.a=2Eb.*"]);
-        assert_eq!(subjects("a.*"), ["laneway.a=2E=2A.*"]);
+        assert_eq!(subjects("a"), ["laneway.a.16.*"]);
+        assert_eq!(subjects("a.b"), ["laneway.a=2Eb.16.*"]);
+        assert_eq!(subjects("a.*"), ["laneway.a=2E=2A.16.*"]);
     }
 }

@@ -3,11 +3,13 @@
 //! | file | what it is |
 //! |---|---|
 //! | `mod` | publishing later, moving it, taking it back |
-//! | `home` | where delayed events of a bus are kept |
+//! | `backend` | where delayed events of a bus are kept |
+//! | `each` | publishing together, with an answer for each |
 //! | `sink` | from the delay core to the bus, when they are due |
 //! | `remote` | on a broker that others share: the way to a server that keeps them |
 
-mod home;
+mod backend;
+mod each;
 mod remote;
 mod sink;
 
@@ -15,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use laneway_delay::{BusTarget, Extend, MessageId, StateName, Submission, Target, Timestamp, When};
 
-pub(super) use self::home::Home;
+pub(super) use self::backend::Backend;
 pub use self::remote::DELAY_TOPIC;
 pub use self::sink::BusSink;
 use super::Bus;
@@ -81,7 +83,7 @@ impl Bus {
         envelope: &Envelope,
         moment: SystemTime,
     ) -> Result<Delayed, Error> {
-        let when = When::At(Timestamp::from(moment));
+        let when = When::At(Timestamp::not_before(moment));
         self.publish_later(topic, envelope, when).await
     }
 
@@ -103,13 +105,13 @@ impl Bus {
         envelope: &Envelope,
         when: When,
     ) -> Result<Delayed, Error> {
-        self.shared.check_open()?;
+        self.shared.check_publishing()?;
         let name = TopicName::new(topic)?;
         if name.reserved().is_some() {
             return Err(Error::Reserved(name));
         }
         // What is known to fail when it is due is refused now.
-        if let Some(known) = self.shared.known(topic)
+        if let Some(known) = self.shared.known_topic(topic)
             && known.topic.kind() != Kind::Domain
         {
             return Err(Error::WrongKind {
@@ -197,7 +199,7 @@ impl Delayed {
 
     async fn delays(&self) -> Result<laneway_delay::Delays, Error> {
         let bus = &self.bus;
-        bus.shared.check_open()?;
+        bus.shared.check_publishing()?;
         let delays = bus.shared.delays.started(bus).await?;
         delays.ok_or_else(|| Error::DelayedElsewhere {
             id: self.id.to_string(),

@@ -1,7 +1,7 @@
 //! On a broker that others share: the way of a delayed event to a server that keeps it.
 //!
 //! The event travels as a domain event of its own, on a topic for all of them, with the id of the
-//! message as its aggregate: durable, in order, and taken over by the next server if one dies.
+//! message as its aggregate: durable and in order. What no server has read is read by the next one; what a server has taken is on its disk.
 
 use laneway_delay::{Delays, MessageId, Submission, Timestamp, When};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ struct Command<'a> {
     envelope: &'a RawValue,
 }
 
-/// Hands an event to whoever keeps it. The delay is counted from now, by our own clock.
+/// Hands an event to the server that keeps it. The delay is counted from now, by our own clock.
 pub(super) async fn send(
     bus: &Bus,
     submission: Submission,
@@ -42,7 +42,7 @@ pub(super) async fn send(
 ) -> Result<(MessageId, Timestamp), Error> {
     submission.check()?;
     let id = submission.id.unwrap_or_else(MessageId::unique);
-    let now = Timestamp::from(std::time::SystemTime::now());
+    let now = Timestamp::not_before(std::time::SystemTime::now());
     let due = match submission.when {
         When::After(delay) => now + delay,
         When::At(due) => due,
@@ -74,7 +74,7 @@ impl Bus {
     /// durable in the core, so none is lost on the way; one that comes twice is taken once.
     ///
     /// # Errors
-    /// When somebody else in this process does so already, or the broker fails.
+    /// When this process does so already, or the broker fails.
     pub async fn keep_delayed(&self, delays: Delays) -> Result<Subscription, Error> {
         // A core that cannot take events now (its disk is full) is asked again, for about a day.
         let wait = std::time::Duration::from_millis(100);
@@ -95,6 +95,13 @@ async fn take(delays: &Delays, event: &Envelope) -> Result<(), Failure> {
     let submission = read(event)?;
     match delays.submit_one(submission).await {
         Ok(_) => Ok(()),
+        // The limit is the server's, and its publisher could not know it: the letter can be replayed.
+        Err(error @ laneway_delay::Error::Invalid { field: "due", .. }) => {
+            Err(Failure::fatal(format!(
+                "{error}; the event is due later than the server that keeps delayed events allows: raise \
+                 its max_delay and replay this dead letter of {DELAY_TOPIC}"
+            )))
+        }
         Err(error @ (laneway_delay::Error::Invalid { .. } | laneway_delay::Error::IdTaken(_))) => {
             Err(Failure::fatal(error))
         }
@@ -109,7 +116,11 @@ fn read(event: &Envelope) -> Result<Submission, Failure> {
     let envelope = Envelope::decode(body).map_err(Failure::fatal)?;
     let when = When::At(Timestamp::from_millis(command.due_ms));
     let id = MessageId::new(event.aggregate_id().as_str()).map_err(Failure::fatal)?;
-    Ok(submission(&command.topic, &envelope, when).id(id))
+    // The key outlives the message: an event that comes again after it was withdrawn and forgotten is known still.
+    let key = format!("{DELAY_TOPIC}/{id}");
+    Ok(submission(&command.topic, &envelope, when)
+        .id(id)
+        .idempotency_key(key))
 }
 
 #[cfg(test)]
@@ -124,11 +135,15 @@ mod tests {
     use crate::testing;
 
     fn delays(bus: &Bus) -> Delays {
+        delays_with(bus, Options::default())
+    }
+
+    fn delays_with(bus: &Bus, options: Options) -> Delays {
         let sinks = Sinks {
             bus: Some(Arc::new(BusSink::new(bus.clone()))),
             callbacks: None,
         };
-        Delays::in_memory(sinks, Options::default()).unwrap()
+        Delays::in_memory(sinks, options).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -151,6 +166,65 @@ mod tests {
         assert_eq!(delays.get(&id).await.unwrap().record.due(), due);
         assert!(received.try_recv().is_err());
         assert_eq!(received.recv().await, Some(original));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_beyond_the_limit_of_the_server_is_a_dead_letter_that_says_what_to_do() {
+        let bus = testing::bus().await;
+        let original = Envelope::builder("a", "Due").json(&"body").unwrap();
+        let when = When::After(Duration::from_hours(1));
+        let asked = submission("orders", &original, when);
+        let (id, due) = send(&bus, asked, &original).await.unwrap();
+        let strict = Options {
+            max_delay: Some(Duration::from_mins(1)),
+            ..Options::default()
+        };
+        let strict = bus.keep_delayed(delays_with(&bus, strict)).await.unwrap();
+        testing::settled(&bus).await.unwrap();
+        let dead = bus.dead_letters(DELAY_TOPIC).await.unwrap();
+        let letters = dead.list(10).await.unwrap();
+        let reason = &letters[0].reason;
+        assert!(
+            reason.contains("60 s are the most here") && reason.contains("raise its max_delay"),
+            "{reason}"
+        );
+        strict.close(Duration::from_secs(5)).await;
+        // The limit is raised, and the letter replayed: nothing was lost.
+        let generous = delays(&bus);
+        bus.keep_delayed(generous.clone()).await.unwrap();
+        dead.replay_all().await.unwrap();
+        testing::settled(&bus).await.unwrap();
+        assert_eq!(generous.get(&id).await.unwrap().record.due(), due);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_comes_again_after_it_was_taken_back_and_forgotten_is_known_still() {
+        let bus = testing::bus().await;
+        let forgetful = Options {
+            keep_ended: Duration::from_secs(1),
+            ..Options::default()
+        };
+        let delays = delays_with(&bus, forgetful);
+        bus.keep_delayed(delays.clone()).await.unwrap();
+        let original = Envelope::builder("a", "Due").json(&"body").unwrap();
+        let when = When::At(delays.now() + Duration::from_hours(1));
+        let asked = submission("orders", &original, when).id(MessageId::unique());
+        let (id, _) = send(&bus, asked.clone(), &original).await.unwrap();
+        testing::settled(&bus).await.unwrap();
+        delays.withdraw(&id).await.unwrap();
+        let began = tokio::time::Instant::now();
+        while delays.get(&id).await.is_ok() {
+            assert!(
+                began.elapsed() < Duration::from_mins(1),
+                "it is not forgotten"
+            );
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        // The broker brings it once more, as it may.
+        send(&bus, asked, &original).await.unwrap();
+        testing::settled(&bus).await.unwrap();
+        assert!(delays.get(&id).await.is_err(), "it is planned anew");
+        assert!(delays.counts().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,13 @@
 //! From the delay core to the bus, when events are due.
 
-use laneway_delay::{BoxFuture, Firing, Message, Publish, Target, Undelivered};
+use bytes::Bytes;
+use laneway_delay::{
+    BoxFuture, BusTarget, Firing, Message, MessageId, Publish, Submission, Target, Undelivered,
+};
 
 use super::ENVELOPE;
-use crate::bus::{Bus, Error};
+use super::each::Fate;
+use crate::bus::Bus;
 use crate::envelope::{self, Envelope};
 
 /// Publishes delayed messages on a bus: what a delay core with targets on a bus needs.
@@ -42,13 +46,12 @@ impl BusSink {
             }
         }
         for (topic, indices, envelopes) in topics {
-            let published = self.bus.publish_envelope_batch(topic, &envelopes).await;
-            let result = published.map(drop).map_err(undelivered);
-            for index in indices {
-                results[index] = Some(result.clone());
+            let fates = self.bus.publish_each(topic, &envelopes).await;
+            for (index, fate) in indices.into_iter().zip(fates) {
+                results[index] = Some(result_of(fate));
             }
         }
-        let unanswered = || Err(Undelivered::retry("it was not published"));
+        let unanswered = || Err(Undelivered::unknown("the bus gave no answer"));
         let results = results.into_iter();
         results
             .map(|result| result.unwrap_or_else(unanswered))
@@ -57,8 +60,48 @@ impl BusSink {
 }
 
 impl Publish for BusSink {
+    fn objection(&self, submission: &Submission) -> Option<String> {
+        let Target::Bus(target) = &submission.target else {
+            return None;
+        };
+        let event = Event {
+            // Any id is as long as one that is made later.
+            id: submission.id.clone().unwrap_or_else(MessageId::unique),
+            target,
+            content_type: submission.content_type.as_deref(),
+            payload: &submission.payload,
+        };
+        match event.envelope() {
+            Ok(envelope) => self.bus.objection(&envelope),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     fn publish(&self, batch: Vec<Firing>) -> BoxFuture<'_, Vec<Result<(), Undelivered>>> {
         Box::pin(self.publish(batch))
+    }
+}
+
+/// What makes an event of a message.
+struct Event<'a> {
+    id: MessageId,
+    target: &'a BusTarget,
+    content_type: Option<&'a str>,
+    payload: &'a Bytes,
+}
+
+impl Event<'_> {
+    fn envelope(&self) -> Result<Envelope, envelope::Error> {
+        if self.content_type == Some(ENVELOPE) {
+            return Envelope::decode(self.payload.clone());
+        }
+        let builder = Envelope::builder(&self.target.aggregate_id, &self.target.event_type);
+        let builder = builder.event_id(self.id.as_str());
+        match self.content_type {
+            None if self.payload.is_empty() => builder.json(&()),
+            None => builder.bytes("application/octet-stream", self.payload.clone()),
+            Some(content_type) => builder.bytes(content_type, self.payload.clone()),
+        }
     }
 }
 
@@ -67,38 +110,23 @@ fn event(message: &Message) -> Result<(&str, Envelope), String> {
     let Target::Bus(target) = &message.target else {
         return Err("its target is not the bus".to_owned());
     };
-    let envelope = match message.content_type.as_deref() {
-        Some(ENVELOPE) => Envelope::decode(message.payload.clone()),
-        content_type => made_of(message, target, content_type),
+    let event = Event {
+        id: message.id.clone(),
+        target,
+        content_type: message.content_type.as_deref(),
+        payload: &message.payload,
     };
-    match envelope {
+    match event.envelope() {
         Ok(envelope) => Ok((&target.topic, envelope)),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn made_of(
-    message: &Message,
-    target: &laneway_delay::BusTarget,
-    content_type: Option<&str>,
-) -> Result<Envelope, envelope::Error> {
-    let builder = Envelope::builder(&target.aggregate_id, &target.event_type);
-    let builder = builder.event_id(message.id.as_str());
-    match content_type {
-        None if message.payload.is_empty() => builder.json(&()),
-        None => builder.bytes("application/octet-stream", message.payload.clone()),
-        Some(content_type) => builder.bytes(content_type, message.payload.clone()),
-    }
-}
-
-/// What an error of the bus means for a message: waiting does not turn a plain topic into a domain topic.
-fn undelivered(error: Error) -> Undelivered {
-    match error {
-        Error::Topic(_)
-        | Error::Envelope(_)
-        | Error::Header(_)
-        | Error::WrongKind { .. }
-        | Error::Reserved(_) => Undelivered::permanent(error.to_string()),
-        error => Undelivered::retry(error.to_string()),
+fn result_of(fate: Fate) -> Result<(), Undelivered> {
+    match fate {
+        Fate::Published => Ok(()),
+        Fate::Never(reason) => Err(Undelivered::permanent(reason)),
+        Fate::NotSent(reason) => Err(Undelivered::retry(reason)),
+        Fate::Unknown(reason) => Err(Undelivered::unknown(reason)),
     }
 }

@@ -1,6 +1,16 @@
 //! The bus on a broker in trouble. Time is virtual here.
 
+mod blocking;
+mod closing;
+mod delayed;
+mod letters;
+mod overflow;
 mod owners;
+mod parking;
+mod releases;
+mod restarts;
+mod seams;
+mod settings;
 mod troubled;
 
 use std::collections::HashMap;
@@ -9,9 +19,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::{Instant, sleep};
+use waiting::wait_for;
 
 use self::troubled::{Trouble, Troubled};
-use super::{Bus, Error, Exhausted, State, Subscription};
+use super::{Bus, BusLimits, Error, Exhausted, State, Subscription};
 use crate::retry::RetryPolicy;
 use crate::settle::Position;
 use crate::testing;
@@ -43,14 +54,6 @@ async fn subscribe(bus: &Bus) -> Subscription {
     bus.subscribe_envelope("orders", async |_| Ok(()))
         .await
         .unwrap()
-}
-
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "never {what}");
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,11 +92,11 @@ async fn every_call_has_a_deadline() {
     timed_out(bus.parked("orders").await.err());
     timed_out(dead.list(1).await.err());
     timed_out(dead.replay_all().await.err());
-    timed_out(dead.drop(&[0]).await.err());
+    timed_out(dead.discard(&[0]).await.err());
     timed_out(parked.list(1).await.err());
     timed_out(parked.keys().await.err());
     timed_out(parked.release("g", "a").await.err());
-    timed_out(parked.drop(&[0]).await.err());
+    timed_out(parked.discard(&[0]).await.err());
     timed_out(bus.subscribe("news", async |_| Ok(())).await.err());
     let other = bus.subscription("orders").group("other");
     timed_out(other.envelope(async |_| Ok(())).await.err());
@@ -110,7 +113,7 @@ async fn a_failed_commit_is_told_and_tried_again_until_it_works() {
     broker.begin(Trouble::Commits);
     publish(&bus, "a").await;
     let failing = async || matches!(orders.state(), State::Failing(_));
-    until("failing", failing).await;
+    wait_for!(failing().await, "failing");
     assert!(!bus.health().await.is_well());
     let before = broker.commits().len();
     sleep(Duration::from_secs(10)).await;
@@ -118,12 +121,12 @@ async fn a_failed_commit_is_told_and_tried_again_until_it_works() {
     assert!((15..=25).contains(&tried), "twice a second, not {tried}");
     // Reading works, which does not make the commits work.
     publish(&bus, "b").await;
-    until("handled", async || orders.figures().handled == 2).await;
+    wait_for!(orders.stats().handled == 2, "handled");
     assert!(failing().await);
     broker.end(Trouble::Commits);
     testing::settled(&bus).await.unwrap();
-    until("well", async || bus.health().await.is_well()).await;
-    assert_eq!(orders.figures().handled, 2, "each once");
+    wait_for!(bus.health().await.is_well(), "well");
+    assert_eq!(orders.stats().handled, 2, "each once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,14 +140,14 @@ async fn a_failed_read_is_told_until_it_works() {
         publish(&bus, key).await;
     }
     let failing = async || matches!(orders.state(), State::Failing(_));
-    until("failing", failing).await;
+    wait_for!(failing().await, "failing");
     // The other partition is well, which does not make this one well.
-    until("handled", async || orders.figures().handled > 0).await;
+    wait_for!(orders.stats().handled > 0, "handled");
     sleep(Duration::from_secs(5)).await;
     assert!(failing().await);
     broker.end(Trouble::Reads);
     testing::settled(&bus).await.unwrap();
-    assert_eq!(orders.figures().handled, 4);
+    assert_eq!(orders.stats().handled, 4);
     assert!(bus.health().await.is_well());
 }
 
@@ -166,10 +169,10 @@ async fn an_event_is_settled_only_when_its_dead_letter_is_written() {
         publish(&bus, key).await;
     }
     let lag = async || bus.backlog("orders", "default").await.unwrap()[0].records;
-    until("the good one is settled", async || lag().await == 2).await;
+    wait_for!(lag().await == 2, "the good one is settled");
     sleep(Duration::from_mins(1)).await;
     assert_eq!(lag().await, 2, "the bad ones wait, in order");
-    assert_eq!(orders.figures().dead_lettered, 0);
+    assert_eq!(orders.stats().dead_lettered, 0);
     broker.end(Trouble::Letters);
     testing::settled_within(&bus, Duration::from_mins(1))
         .await
@@ -200,10 +203,10 @@ async fn put_three_aside(exhausted: Exhausted, trouble: Trouble) {
     };
     // The topic for them is there.
     publish(&bus, "bad").await;
-    until("one is put aside", async || letters().await.len() == 1).await;
+    wait_for!(letters().await.len() == 1, "one is put aside");
     broker.begin(trouble);
     publish(&bus, "bad").await;
-    until("two are", async || letters().await.len() == 2).await;
+    wait_for!(letters().await.len() == 2, "two are");
     broker.end(trouble);
     publish(&bus, "bad").await;
     testing::settled_within(&bus, Duration::from_mins(1))
@@ -215,8 +218,8 @@ async fn put_three_aside(exhausted: Exhausted, trouble: Trouble) {
         [(0, 0), (0, 1), (0, 2)],
         "{exhausted:?} {trouble:?}"
     );
-    let figures = orders.figures();
-    assert_eq!(figures.parked + figures.dead_lettered, 3);
+    let stats = orders.stats();
+    assert_eq!(stats.parked + stats.dead_lettered, 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,39 +1,31 @@
 //! Percent-encoding of header values, as the bindings for HTTP and NATS ask for it.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
-/// Encodes space, double quote, percent and everything outside visible ASCII.
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
+
+/// Space, double quote, percent and everything outside visible ASCII.
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
 pub(super) fn encode(text: &str) -> Cow<'_, str> {
-    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'%';
-    if text.bytes().all(plain) {
-        return Cow::Borrowed(text);
-    }
-    let mut encoded = String::with_capacity(text.len() + 16);
-    for byte in text.bytes() {
-        if plain(byte) {
-            encoded.push(char::from(byte));
-        } else {
-            write!(encoded, "%{byte:02X}").expect("writing to a string does not fail");
-        }
-    }
-    Cow::Owned(encoded)
+    utf8_percent_encode(text, ENCODED).into()
 }
 
 /// Decodes a value once: first the quotes that older writers put around it, then percent signs.
 /// `None` if a percent sign starts no byte, or the bytes are not UTF-8.
 pub(super) fn decode(value: &[u8]) -> Option<String> {
-    let mut decoded = Vec::with_capacity(value.len());
     let unquoted = unquote(value);
-    let mut bytes = unquoted.iter();
-    while let Some(&byte) = bytes.next() {
-        if byte == b'%' {
-            decoded.push(digit(*bytes.next()?)? << 4 | digit(*bytes.next()?)?);
-        } else {
-            decoded.push(byte);
-        }
+    // `percent_decode` lets a percent sign that starts no byte stand for itself.
+    let starts_a_byte = |rest: &[u8]| match rest {
+        [b'%', high, low, ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
+        [b'%', ..] => false,
+        _ => true,
+    };
+    if !(0..unquoted.len()).all(|at| starts_a_byte(&unquoted[at..])) {
+        return None;
     }
-    String::from_utf8(decoded).ok()
+    let decoded = percent_decode(&unquoted).decode_utf8();
+    decoded.ok().map(Cow::into_owned)
 }
 
 /// A quoted string without its quotes and backslashes.
@@ -48,15 +40,6 @@ fn unquote(value: &[u8]) -> Cow<'_, [u8]> {
         unquoted.push(*escaped.unwrap_or(&byte));
     }
     Cow::Owned(unquoted)
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

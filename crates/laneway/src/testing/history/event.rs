@@ -89,14 +89,14 @@ pub enum Event {
         message: MessageId,
         /// Who ended it.
         owner: u64,
-        /// How.
+        /// Whether it is over, or tried again.
         outcome: Outcome,
     },
     /// The broker knows, durably, that the message is finished.
     Settled(MessageId),
     /// The owner is gone. What it had not settled may run again.
     Crashed {
-        /// Who.
+        /// The owner that crashed.
         owner: u64,
     },
 }

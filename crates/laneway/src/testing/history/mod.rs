@@ -53,8 +53,14 @@
 //!
 //! # Layout
 //!
-//! `event` what can happen · `recorder` [`History`] and [`Run`] · `lines` the file format ·
-//! `rules` what is promised · `index` and `check` the judge · `verdict` what it found.
+//! | file | what it is |
+//! |---|---|
+//! | `event` | what can happen |
+//! | `recorder` | [`History`] and [`Run`] |
+//! | `lines` | the file format |
+//! | `rules` | what is promised |
+//! | `index`, `check` | the judge |
+//! | `verdict` | what it found |
 
 mod check;
 mod event;

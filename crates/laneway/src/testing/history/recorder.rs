@@ -3,9 +3,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
 
 use super::event::{Attempt, Event, MessageId, Outcome, Record};
 
@@ -84,10 +86,7 @@ impl History {
         match &self.sink {
             Sink::Memory(shards) => {
                 let shard = usize::try_from(record.at % SHARDS as u64).unwrap_or(0);
-                shards[shard]
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(record);
+                shards[shard].lock().push(record);
             }
             Sink::File(file) => {
                 // One write per line: appends of several threads and processes don't mix.
@@ -153,7 +152,7 @@ impl History {
         };
         let mut all = Vec::new();
         for shard in shards {
-            all.extend_from_slice(&shard.lock().unwrap_or_else(PoisonError::into_inner));
+            all.extend_from_slice(&shard.lock());
         }
         all.sort_unstable_by_key(|record| record.at);
         all

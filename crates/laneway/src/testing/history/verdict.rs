@@ -81,9 +81,9 @@ impl fmt::Display for Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Violation {
-    /// Which promise.
+    /// The promise that was broken.
     pub kind: Kind,
-    /// Whose.
+    /// The message that it was broken for.
     pub message: MessageId,
     /// What happened, in a sentence.
     pub what: String,

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use laneway_disk::{Disk, QueuePermit, planted};
+
 use super::catalog::{self, Key};
-use super::engine::{CommitError, Engine, Writes, row_key};
-use super::queue::Place;
+use super::engine::{Engine, Writes, row_key};
 use super::request::{Ack, Append, Save, Trim};
 use super::row::{self, Chunk, Head, Run};
-use super::state::{LogState, Mark, Span, lock};
+use super::state::{LogState, Mark, Span};
 use crate::broker::BrokerError;
 use crate::settle::Position;
 
@@ -43,13 +44,13 @@ struct Growth {
 pub(super) struct Answer {
     offset: u64,
     ack: Ack<u64>,
-    place: Place,
+    permit: QueuePermit,
 }
 
 impl Answer {
     pub(super) fn give(self) {
-        // Room first: whoever hears the answer may want it.
-        drop(self.place);
+        // Room first: a caller that hears the answer may want it.
+        drop(self.permit);
         let _ = self.ack.send(Ok(self.offset));
     }
 }
@@ -68,9 +69,10 @@ impl Growth {
 pub(super) struct Pending {
     logs: Vec<Growth>,
     positions: Vec<(Arc<LogState>, String, Position)>,
-    starts: Vec<(Arc<LogState>, Mark)>,
-    /// Whoever need not wait for a sync.
-    quick: Vec<(Ack<()>, Option<Place>)>,
+    /// With whether nothing is left.
+    starts: Vec<(Arc<LogState>, Mark, bool)>,
+    /// Those who need not wait for a sync.
+    quick: Vec<(Ack<()>, Option<QueuePermit>)>,
     patient: Vec<Ack<()>>,
 }
 
@@ -104,7 +106,7 @@ impl<'a> Batch<'a> {
         self.must_sync = true;
     }
 
-    /// Tells somebody when it is durable.
+    /// Answers when it is durable.
     pub(super) fn tell_when_durable(&mut self, ack: Ack<()>) {
         self.sync();
         self.pending.patient.push(ack);
@@ -115,7 +117,7 @@ impl<'a> Batch<'a> {
             log,
             chunks,
             ack,
-            place,
+            permit,
         } = append;
         self.must_sync = true;
         let index = *self
@@ -123,10 +125,13 @@ impl<'a> Batch<'a> {
             .entry((log.topic.id, log.partition))
             .or_insert_with(|| {
                 let contents = log.lock();
+                // A log that this commit empties has no span any more, and gets a new one.
+                let is_emptied = self.pending.is_emptied(&log);
+                let span = contents.spans.back().filter(|_| !is_emptied);
                 self.pending.logs.push(Growth {
                     row: contents.end,
                     open: Chunk::default(),
-                    segment: contents.spans.back().map(|span| span.segment),
+                    segment: span.map(|span| span.segment),
                     spans: Vec::new(),
                     runs: Vec::new(),
                     answers: Vec::new(),
@@ -146,7 +151,7 @@ impl<'a> Batch<'a> {
         growth.answers.push(Answer {
             offset: first,
             ack,
-            place,
+            permit,
         });
     }
 
@@ -157,7 +162,7 @@ impl<'a> Batch<'a> {
             return;
         }
         let (topic, partition) = (&growth.log.topic, growth.log.partition);
-        let segment = lock(&topic.segments).place(growth.open.size);
+        let segment = topic.segments.lock().place(growth.open.size);
         let head = Head {
             topic: topic.id,
             partition,
@@ -213,28 +218,42 @@ impl<'a> Batch<'a> {
             let saved = (save.log, save.group, save.position);
             self.pending.positions.push(saved);
         }
-        self.pending.quick.push((save.ack, Some(save.place)));
+        if save.is_synced {
+            drop(save.permit);
+            self.tell_when_durable(save.ack);
+        } else {
+            self.pending.quick.push((save.ack, Some(save.permit)));
+        }
     }
 
     pub(super) fn trim(&mut self, trim: Trim) {
         let Trim { log, start, ack } = trim;
         self.pending.quick.push((ack, None));
         let contents = log.lock();
-        if log.topic.is_removed() || start <= contents.start {
+        if log.topic.is_removed() || start <= self.pending.start_of(&log).unwrap_or(contents.start)
+        {
             return;
         }
         let (topic, partition) = (log.topic.id, log.partition);
+        // What this very commit adds lies behind the last span.
+        let is_growing = self.places.contains_key(&(topic, partition));
+        let is_emptied = start >= contents.end && !is_growing && !planted("A1");
         let value = catalog::numbers([start.offset, start.size]);
         self.put(&Key::Start(topic, partition), value);
-        for span in contents.spans_before(start.offset) {
+        for span in contents.spans_until(start, is_emptied) {
             self.remove(&Key::Span(topic, partition, span.first.offset));
         }
         drop(contents);
-        self.pending.starts.push((log, start));
+        self.pending.starts.push((log, start, is_emptied));
+    }
+
+    /// Whether there is nothing to write.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.logs.is_empty() && self.catalog.is_empty()
     }
 
     /// Hands it to the system.
-    pub(super) fn commit(mut self) -> (Pending, Result<(), CommitError>) {
+    pub(super) fn commit(mut self, disk: &dyn Disk) -> (Pending, fjall::Result<()>) {
         for index in 0..self.pending.logs.len() {
             self.close_row(index);
         }
@@ -245,7 +264,7 @@ impl<'a> Batch<'a> {
             let value = value.map(|value| catalog::sealed(&key, &value, self.identity));
             self.writes.put_catalog(key, value);
         }
-        (self.pending, self.writes.commit())
+        (self.pending, self.writes.commit(disk))
     }
 }
 
@@ -261,6 +280,19 @@ fn put_span(
 }
 
 impl Pending {
+    /// Where a log begins with this commit, if that changes.
+    fn start_of(&self, log: &Arc<LogState>) -> Option<Mark> {
+        let mut starts = self.starts.iter().rev();
+        let found = starts.find(|(trimmed, ..)| Arc::ptr_eq(trimmed, log));
+        found.map(|(_, start, _)| *start)
+    }
+
+    /// Whether this commit takes all that a log has.
+    fn is_emptied(&self, log: &Arc<LogState>) -> bool {
+        let mut starts = self.starts.iter();
+        starts.any(|(trimmed, _, is_emptied)| *is_emptied && Arc::ptr_eq(trimmed, log))
+    }
+
     /// How many publishers wait for an answer.
     pub(super) fn publishers(&self) -> usize {
         self.logs.iter().map(|growth| growth.answers.len()).sum()
@@ -271,11 +303,11 @@ impl Pending {
         for (log, group, position) in self.positions.drain(..) {
             log.lock().positions.insert(group, position);
         }
-        for (log, start) in self.starts.drain(..) {
-            log.lock().trim(start);
+        for (log, start, is_emptied) in self.starts.drain(..) {
+            log.lock().trim(start, is_emptied);
         }
-        for (ack, place) in self.quick.drain(..) {
-            drop(place);
+        for (ack, permit) in self.quick.drain(..) {
+            drop(permit);
             let _ = ack.send(Ok(()));
         }
     }
@@ -302,6 +334,9 @@ impl Pending {
 
     /// It failed.
     pub(super) fn refuse(self, error: impl Fn() -> BrokerError) {
+        for (log, group, position) in &self.positions {
+            log.lock().not_saved(group, position);
+        }
         for answer in self.logs.into_iter().flat_map(|growth| growth.answers) {
             let _ = answer.ack.send(Err(error()));
         }

@@ -16,24 +16,9 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
 use fjall::{
     AbstractTree, CompressionType, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch,
 };
-pub(super) use laneway_disk::CommitError;
 use laneway_disk::{Database, Disk};
 
-const MIB: u64 = 1 << 20;
-
-/// Blocks of rows that were read from disk.
-const CACHE_BYTES: u64 = 32 * MIB;
-
-/// Written to memory and the journal before a topic gets a new table. The engine locks the topic for some
-/// milliseconds then: not too often.
-const MEMTABLE_BYTES: u64 = 32 * MIB;
-
-/// The most in memory for all topics together. Topics that each stay below their own limit would
-/// otherwise keep the journal from ever being shortened.
-const ALL_MEMTABLES_BYTES: u64 = 64 * MIB;
-
-/// Committed between two looks at that.
-const LOOK_EVERY_BYTES: u64 = 4 * MIB;
+use super::limits::FileLimits;
 
 const CATALOG: &str = "catalog";
 
@@ -41,6 +26,7 @@ pub(super) struct Engine {
     database: Database,
     catalog: Keyspace,
     topics: HashMap<u32, Keyspace>,
+    limits: FileLimits,
     /// Committed since the last look at the memory of all topics.
     unlooked: AtomicU64,
 }
@@ -58,37 +44,39 @@ fn topic_name(topic: u32) -> String {
     format!("topic-{topic}")
 }
 
-fn topic_options() -> KeyspaceCreateOptions {
+fn topic_options(limits: &FileLimits) -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
+        .max_memtable_size(limits.memtable)
         // Reads are scans from a cursor: filters would only cost.
         .filter_policy(FilterPolicy::disabled())
         .data_block_size_policy(BlockSizePolicy::all(16 << 10))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
 }
 
-fn catalog_options() -> KeyspaceCreateOptions {
+fn catalog_options(limits: &FileLimits) -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
-        .max_memtable_size(4 * MIB)
+        .max_memtable_size(limits.catalog_memtable)
         .filter_policy(FilterPolicy::disabled())
 }
 
 impl Engine {
     /// Opens the engine, and makes its files if there are none.
-    pub(super) fn open(directory: &Path) -> fjall::Result<Self> {
-        let database = Database::open(directory, CACHE_BYTES)?;
-        let catalog = database.keyspace(CATALOG, catalog_options)?;
+    pub(super) fn open(directory: &Path, limits: &FileLimits) -> fjall::Result<Self> {
+        let database = Database::open(directory, limits.blocks)?;
+        let catalog = database.keyspace(CATALOG, || catalog_options(limits))?;
         let mut topics = HashMap::new();
         for name in database.keyspace_names() {
             let topic = name.strip_prefix("topic-");
             if let Some(topic) = topic.and_then(|topic| topic.parse().ok()) {
-                topics.insert(topic, database.keyspace(&name, topic_options)?);
+                let keyspace = database.keyspace(&name, || topic_options(limits))?;
+                topics.insert(topic, keyspace);
             }
         }
         Ok(Self {
             database,
             catalog,
             topics,
+            limits: *limits,
             unlooked: AtomicU64::new(0),
         })
     }
@@ -104,7 +92,8 @@ impl Engine {
     /// Makes room for a topic; nothing if it is there.
     pub(super) fn make_topic(&mut self, topic: u32) -> fjall::Result<()> {
         if !self.has_topic(topic) {
-            let keyspace = self.database.keyspace(&topic_name(topic), topic_options)?;
+            let options = || topic_options(&self.limits);
+            let keyspace = self.database.keyspace(&topic_name(topic), options)?;
             self.topics.insert(topic, keyspace);
         }
         Ok(())
@@ -135,6 +124,19 @@ impl Engine {
         let range = row_key(segment, partition, from)..=row_key(segment, partition, u64::MAX);
         let rows = self.topics.get(&topic).map(|rows| rows.range(range));
         rows.into_iter().flatten()
+    }
+
+    /// The highest segment of a topic in which anything is stored.
+    pub(super) fn highest_segment(&self, topic: u32) -> fjall::Result<Option<u32>> {
+        let last = self
+            .topics
+            .get(&topic)
+            .and_then(|rows| rows.iter().next_back());
+        let Some(last) = last else {
+            return Ok(None);
+        };
+        let key = last.key()?;
+        Ok(key.first_chunk().map(|first| u32::from_be_bytes(*first)))
     }
 
     /// Whether anything is stored in the segments from `first` to before `end`.
@@ -170,20 +172,10 @@ impl Engine {
         }
     }
 
-    /// Makes durable what was written.
-    pub(super) fn sync(&self, disk: &dyn Disk) -> Result<(), CommitError> {
-        self.database.sync(disk)
-    }
-
-    /// Whether all that was ever synced is on disk, as far as the system knows.
-    pub(super) fn is_intact(&self) -> bool {
-        self.database.is_intact()
-    }
-
     /// Moves topics out of memory, the largest first, if they are too large together.
     fn relieve(&self, committed: u64) -> fjall::Result<()> {
         let unlooked = self.unlooked.fetch_add(committed, Ordering::Relaxed) + committed;
-        if unlooked < LOOK_EVERY_BYTES {
+        if unlooked < self.limits.look_every {
             return Ok(());
         }
         self.unlooked.store(0, Ordering::Relaxed);
@@ -191,13 +183,19 @@ impl Engine {
         let mut topics: Vec<_> = self.topics.values().collect();
         topics.sort_by_key(size_of);
         let mut all: u64 = topics.iter().map(size_of).sum();
-        while all > ALL_MEMTABLES_BYTES
+        while all > self.limits.all_memtables
             && let Some(largest) = topics.pop()
         {
             all -= size_of(&largest);
             largest.rotate_memtable()?;
         }
         Ok(())
+    }
+}
+
+impl AsRef<Database> for Engine {
+    fn as_ref(&self) -> &Database {
+        &self.database
     }
 }
 
@@ -230,21 +228,16 @@ impl Writes<'_> {
 
     /// Hands all of it to the system, as a whole or not at all. It survives the process then, not
     /// yet the machine.
-    pub(super) fn commit(self) -> Result<(), CommitError> {
+    pub(super) fn commit(self, disk: &dyn Disk) -> fjall::Result<()> {
         let engine = self.engine;
         let database = &engine.database;
-        database
-            .throttle(&engine.catalog)
-            .map_err(CommitError::Write)?;
+        database.throttle(&engine.catalog)?;
         for topic in &self.topics {
             let rows = engine.topics.get(topic);
-            let rows = rows.ok_or(CommitError::Write(fjall::Error::KeyspaceDeleted))?;
-            database.throttle(rows).map_err(CommitError::Write)?;
+            database.throttle(rows.ok_or(fjall::Error::KeyspaceDeleted)?)?;
         }
-        let result = self.batch.commit();
-        result
-            .and_then(|()| engine.relieve(self.bytes))
-            .map_err(CommitError::Write)
+        database.write(disk, self.batch)?;
+        engine.relieve(self.bytes)
     }
 }
 
@@ -268,7 +261,7 @@ impl Engine {
         std::fs::rename(&tables, &aside).unwrap();
         std::fs::write(&tables, "in the way").unwrap();
         rows.rotate_memtable().unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
         while self.database.check().is_ok() {
             assert!(std::time::Instant::now() < deadline, "it still works");
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -2,32 +2,40 @@
 
 use std::path::Path;
 
-pub(super) use laneway_disk::is_full;
+use laneway_disk::StoreError;
 
 use crate::broker::BrokerError;
 use crate::topic::TopicName;
 
-/// Why nothing can be written now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// The disk is full. It passes.
-    Full,
-    /// The disk failed, or the engine did. It stays.
-    Failed(String),
-    /// The store is closed.
-    Closed,
+/// What the failure of a directory is in the broker's words.
+pub(super) fn error(failure: &StoreError, directory: &Path) -> BrokerError {
+    let directory = || directory.display().to_string();
+    match failure {
+        StoreError::Full => BrokerError::DiskFull {
+            directory: directory(),
+        },
+        StoreError::NoDescriptor => BrokerError::Io {
+            doing: format!(
+                "syncing {}: it goes on by itself when a file descriptor is free; allow the process more of them",
+                directory()
+            ),
+            source: std::io::ErrorKind::ResourceBusy.into(),
+        },
+        StoreError::Unavailable(reason) => BrokerError::Io {
+            doing: format!("writing {}: it goes on by itself when it can", directory()),
+            source: std::io::Error::other(reason.clone()),
+        },
+        StoreError::Failed(reason) => BrokerError::Poisoned(reason.clone()),
+        StoreError::Closed => BrokerError::Closed,
+    }
 }
 
-impl Trouble {
-    pub(super) fn error(&self, directory: &Path) -> BrokerError {
-        match self {
-            Self::Full => BrokerError::DiskFull {
-                directory: directory.display().to_string(),
-            },
-            Self::Failed(reason) => BrokerError::Poisoned(reason.clone()),
-            Self::Closed => BrokerError::Closed,
-        }
-    }
+/// Whether a directory that was not opened may be opened later.
+pub(super) fn passes(error: &BrokerError) -> bool {
+    matches!(
+        error,
+        BrokerError::DiskFull { .. } | BrokerError::InUse { .. } | BrokerError::Io { .. }
+    )
 }
 
 /// What an error of the engine means when `what` is read.
@@ -42,6 +50,15 @@ impl From<laneway_disk::Error> for BrokerError {
             Error::InUse { directory } => Self::InUse { directory },
             Error::Full { directory } => Self::DiskFull { directory },
             Error::Damaged { what, detail } => Self::Damaged { what, detail },
+            Error::Format {
+                what,
+                found,
+                supported,
+            } => Self::Format {
+                what,
+                found,
+                supported,
+            },
             Error::Io { doing, source } => Self::Io { doing, source },
             error => Self::Poisoned(error.to_string()),
         }

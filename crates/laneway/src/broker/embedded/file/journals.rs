@@ -1,4 +1,4 @@
-//! What our rows tell about our commits, to whoever reads the engine's journals.
+//! What our rows tell about our commits, to the scanner of the engine's journals.
 
 use memchr::memmem;
 
@@ -46,6 +46,7 @@ mod tests {
 
     use super::super::batch::Batch;
     use super::super::engine::{Engine, row_key};
+    use super::super::limits::FileLimits;
     use super::super::row::{Chunks, Head};
     use super::*;
     use crate::record::Record;
@@ -76,7 +77,7 @@ mod tests {
     /// A journal of the engine itself with three commits, and where each of them ends. Without the
     /// zeros that follow, to be quick.
     fn journal(directory: &Path) -> (PathBuf, Vec<usize>) {
-        let mut engine = Engine::open(directory).unwrap();
+        let mut engine = Engine::open(directory, &FileLimits::default()).unwrap();
         engine.make_topic(0).unwrap();
         let path = directory.join("0.jnl");
         let ends = (1..=3).map(|commit| {
@@ -86,8 +87,8 @@ mod tests {
                 let key = row_key(0, 0, commit * 10 + number);
                 batch.put_row(0, key, &row_of(commit, 9000));
             }
-            batch.commit().1.unwrap();
-            engine.sync(&RealDisk).unwrap();
+            batch.commit(&RealDisk).1.unwrap();
+            engine.as_ref().sync(&RealDisk, |_| {}).unwrap();
             let bytes = fs::read(&path).unwrap();
             // The last bytes of a batch.
             memmem::rfind(&bytes, b"FJL\x03").unwrap() + 4
@@ -135,7 +136,7 @@ mod tests {
                 let left = fs::read(&path).unwrap();
                 assert_eq!(left[..ends[1]], good[..ends[1]]);
                 assert!(left[ends[1]..].iter().all(|byte| *byte == 0));
-                Engine::open(folder.path()).unwrap();
+                Engine::open(folder.path(), &FileLimits::default()).unwrap();
             }
         }
     }
@@ -156,13 +157,28 @@ mod tests {
     }
 
     #[test]
+    fn damage_to_the_very_first_commit_is_told_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, ends) = journal(folder.path());
+        let good = fs::read(&path).unwrap();
+        for at in (14..ends[0]).step_by(977) {
+            let mut bytes = good.clone();
+            bytes[at] ^= 0x10;
+            fs::write(&path, &bytes).unwrap();
+            let error = durable(folder.path()).unwrap_err();
+            assert!(error.contains("0.jnl is damaged"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+    }
+
+    #[test]
     fn a_commit_without_rows_tells_of_the_one_before_it() {
         let folder = tempfile::tempdir().unwrap();
         let (path, ends) = journal(folder.path());
-        let engine = Engine::open(folder.path()).unwrap();
+        let engine = Engine::open(folder.path(), &FileLimits::default()).unwrap();
         let mut batch = Batch::new(&engine, IDENTITY, 4);
         batch.sync();
-        batch.commit().1.unwrap();
+        batch.commit(&RealDisk).1.unwrap();
         drop(engine);
         assert_eq!(durable(folder.path()), Ok(4));
         let mut bytes = fs::read(&path).unwrap();

@@ -3,8 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use laneway_disk::planted;
+
 use super::Shared;
-use super::read;
+use super::read::{self, Most};
 use super::request::{Append, Request, Save, Together, Trim};
 use super::retire;
 use super::row::Chunks;
@@ -38,12 +40,12 @@ impl FileLog {
         drop(records);
         let log = self.log.clone();
         self.shared
-            .ask(chunks.len(), |ack, place| {
+            .ask(chunks.len(), |ack, permit| {
                 Request::Together(Together::Append(Append {
                     log,
                     chunks,
                     ack,
-                    place,
+                    permit,
                 }))
             })
             .await
@@ -52,6 +54,10 @@ impl FileLog {
     async fn read_some(&self, from: u64, most: usize) -> Result<Vec<Delivered>, BrokerError> {
         self.check()?;
         let cached = self.log.lock().cached(from, most);
+        let most = Most {
+            records: most,
+            bytes: self.shared.limits.read,
+        };
         if let Some((from, runs)) = cached {
             return read::cached(&self.log, &runs, from, most);
         }
@@ -83,26 +89,36 @@ impl FileLog {
         retire::sweep(&self.shared, &self.log.topic).await
     }
 
-    async fn save(&self, group: &str, position: &Position) -> Result<(), BrokerError> {
+    /// Notes a position, which survives the process then, and if `is_synced` the machine, too.
+    async fn save(
+        &self,
+        group: &str,
+        position: &Position,
+        is_synced: bool,
+    ) -> Result<(), BrokerError> {
         self.check()?;
         // About what it takes: two numbers a range.
         let bytes = 8 * (1 + position.done_above().len());
-        let place = self.shared.place(bytes).await?;
+        let permit = self.shared.permit(bytes).await?;
         let (ack, answer) = tokio::sync::oneshot::channel();
         {
             // Held until it is in the queue, so that two saves get there in this order.
             let mut contents = self.log.lock();
             let known = contents.asked_for.get(group);
             let known = known.or_else(|| contents.positions.get(group));
-            if known.is_some_and(|known| position.is_behind(known)) {
+            // One that must be synced is written again: whether the one that is known is durable is not known.
+            let known = known.filter(|known| position.is_behind(known)).cloned();
+            if known.is_some() && !is_synced {
                 return Ok(());
             }
+            let position = known.as_ref().unwrap_or(position);
             self.shared.push(Request::Together(Together::Save(Save {
                 log: self.log.clone(),
                 group: group.to_owned(),
                 position: position.clone(),
+                is_synced,
                 ack,
-                place,
+                permit,
             })))?;
             contents
                 .asked_for
@@ -140,7 +156,15 @@ impl Log for FileLog {
         group: &'a str,
         position: &'a Position,
     ) -> BoxFuture<'a, Result<(), BrokerError>> {
-        Box::pin(self.save(group, position))
+        Box::pin(self.save(group, position, false))
+    }
+
+    fn sync_position<'a>(
+        &'a self,
+        group: &'a str,
+        position: &'a Position,
+    ) -> BoxFuture<'a, Result<(), BrokerError>> {
+        Box::pin(self.save(group, position, !planted("C5")))
     }
 
     fn position<'a>(

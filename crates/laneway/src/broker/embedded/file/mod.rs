@@ -5,8 +5,9 @@
 //! - A record is on stable storage before its publisher is told, and no reader sees it earlier.
 //!   Many publishers share one sync (group commit).
 //! - What was told is there after a crash of the process or of the machine, in order.
-//! - A position survives a crash of the process. A power cut may bring back an older one, which
-//!   repeats work and loses nothing.
+//! - A position survives a crash of the process. A power cut may bring back one that is up to a second older, which
+//!   repeats work and loses nothing. Where nothing may be repeated (plain topics) it is synced before
+//!   anything is handled.
 //! - Bytes that are not what was written are noticed, by checksums over every row and by counting.
 //!   Two things cannot be told from a crash of a store that was not closed: damage to its very last
 //!   commit, and a journal of which everything since the last note is gone without a trace.
@@ -18,18 +19,19 @@
 //! |---|---|
 //! | `engine` | fjall, as it is used here |
 //! | `journals` | what our rows tell about our commits |
+//! | `limits` | the sizes at which something happens |
 //! | `row` | records as bytes |
 //! | `catalog` | everything else as bytes |
 //! | `recover` | from disk to memory |
 //! | `state`, `topics` | topics and logs in memory |
-//! | `request`, `queue`, `pace`, `batch`, `writer`, `alone` | group commit |
+//! | `request`, `batch`, `writer`, `alone` | what is committed together |
 //! | `log`, `read` | the log of a partition |
 //! | `retire` | gives space back |
 //! | `fault` | what can go wrong |
 //! | `probe` | feeds any bytes to all that reads them |
 //!
-//! The lock of the directory, the check of the journals and the syncs are in `laneway_disk`, which other
-//! stores share.
+//! The lock of the directory, the check of the journals, group commit and the syncs are in `laneway_disk`, which
+//! other stores share.
 
 mod alone;
 mod batch;
@@ -37,11 +39,10 @@ mod catalog;
 mod engine;
 mod fault;
 mod journals;
+mod limits;
 mod log;
-mod pace;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod probe;
-mod queue;
 mod read;
 mod recover;
 mod request;
@@ -54,19 +55,21 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::path::Path;
+use std::sync::Arc;
 
-use laneway_disk::{Directory, Disk, RealDisk, varint};
+use laneway_disk::{
+    CommitLimits, Commits, Committer, Directory, Disk, Format, QueuePermit, RealDisk, StoreError,
+    varint,
+};
+use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
 use self::engine::Engine;
-use self::fault::Trouble;
+pub use self::limits::FileLimits;
 use self::log::FileLog;
-use self::queue::{Place, Queue};
 use self::recover::Recovered;
 use self::request::{Ack, Alone, Request};
-use self::state::lock;
 use self::topics::Topics;
 use self::writer::Writer;
 use super::store::{Log, Store};
@@ -74,7 +77,11 @@ use crate::broker::{BoxFuture, BrokerError};
 use crate::topic::{Topic, TopicName};
 
 /// What is in the directory, and in which version.
-const FORMAT: &str = "laneway-file-store 1";
+const FORMAT: Format = Format {
+    name: "laneway-file-store",
+    version: 1,
+    steps: &[],
+};
 
 /// Topics and logs in a directory. Dropped without being closed, it closes itself soon after.
 pub(crate) struct FileStore {
@@ -83,25 +90,28 @@ pub(crate) struct FileStore {
 
 /// What the store, its logs and the writer share.
 struct Shared {
-    path: PathBuf,
+    commits: Arc<Commits<Engine, Request>>,
     identity: u64,
-    disk: Box<dyn Disk>,
-    queue: Queue<Request>,
-    /// `None` once the store is closed.
-    engine: RwLock<Option<Engine>>,
-    trouble: Mutex<Option<Trouble>>,
+    limits: FileLimits,
     topics: Mutex<Topics>,
 }
 
 impl FileStore {
     /// Opens a directory, and makes it if it is not there.
-    pub(crate) async fn open(directory: impl AsRef<Path>) -> Result<Self, BrokerError> {
-        Self::open_on(directory.as_ref(), Box::new(RealDisk)).await
+    pub(crate) async fn open(
+        directory: impl AsRef<Path>,
+        limits: FileLimits,
+    ) -> Result<Self, BrokerError> {
+        Self::open_on(directory.as_ref(), Box::new(RealDisk), limits).await
     }
 
-    async fn open_on(directory: &Path, disk: Box<dyn Disk>) -> Result<Self, BrokerError> {
+    async fn open_on(
+        directory: &Path,
+        disk: Box<dyn Disk>,
+        limits: FileLimits,
+    ) -> Result<Self, BrokerError> {
         let path = directory.to_owned();
-        let opening = tokio::task::spawn_blocking(move || open(&path, disk));
+        let opening = tokio::task::spawn_blocking(move || open(&path, disk, limits));
         opening.await.unwrap_or_else(|error| {
             // The engine gives up like that on some of what it cannot read.
             Err(BrokerError::Damaged {
@@ -112,14 +122,14 @@ impl FileStore {
     }
 }
 
-fn open(path: &Path, disk: Box<dyn Disk>) -> Result<FileStore, BrokerError> {
-    let mut directory = Directory::take(path, FORMAT)?;
+fn open(path: &Path, disk: Box<dyn Disk>, limits: FileLimits) -> Result<FileStore, BrokerError> {
+    let mut directory = Directory::take(path, &FORMAT)?;
     let identity = directory.seal.identity;
-    directory.make_log(|draft| match Engine::open(draft) {
+    directory.make_log(|draft| match Engine::open(draft, &limits) {
         Ok(_) => Ok(()),
         Err(error) => Err(laneway_disk::Error::opening(directory.path(), error)),
     })?;
-    let (mut engine, found) = open_engine(&mut directory)?;
+    let (mut engine, found) = open_engine(&mut directory, &limits)?;
     let known = |id: &u32| !found.topics.contains_key(id);
     let removed: Vec<_> = engine.topics().filter(known).collect();
     for topic in removed {
@@ -128,37 +138,56 @@ fn open(path: &Path, disk: Box<dyn Disk>) -> Result<FileStore, BrokerError> {
             .map_err(|error| opening(directory.path(), error))?;
     }
     let commit = found.commit;
+    let commit_limits = CommitLimits {
+        queue: limits.queue,
+        note_every: limits.note_every,
+        sync_every: limits.sync_every,
+        slow_after: std::time::Duration::from_secs(5),
+    };
+    let path = directory.path().to_owned();
+    let commits = Arc::new(Commits::new(path, disk, commit_limits, engine));
     let shared = Arc::new(Shared {
-        path: directory.path().to_owned(),
+        commits: commits.clone(),
         identity,
-        disk,
-        queue: Queue::new(),
-        engine: RwLock::new(Some(engine)),
-        trouble: Mutex::default(),
-        topics: Mutex::default(),
+        limits,
+        topics: Mutex::new(Topics::new(&limits)),
     });
-    lock(&shared.topics).adopt(found);
-    let writer = Writer::new(shared.clone(), directory, commit);
-    std::thread::Builder::new()
-        .name("laneway-file".to_owned())
-        .spawn(move || writer.run())
-        .map_err(|source| BrokerError::Io {
-            doing: "starting the writer".to_owned(),
+    shared.topics.lock().adopt(found);
+    let writer = Writer::new(shared.clone());
+    Committer::spawn("laneway-file", writer, commits, directory, commit).map_err(|source| {
+        BrokerError::Io {
+            doing: "starting the thread that writes".to_owned(),
             source,
-        })?;
+        }
+    })?;
     Ok(FileStore { shared })
 }
 
 /// Opens the engine, and makes sure that all is there that was ever acknowledged, as far as anything
 /// tells.
-fn open_engine(directory: &mut Directory) -> Result<(Engine, Recovered), BrokerError> {
+fn open_engine(
+    directory: &mut Directory,
+    limits: &FileLimits,
+) -> Result<(Engine, Recovered), BrokerError> {
     let identity = directory.seal.identity;
     let least = directory.prepare(&journals::Marks { identity })?;
-    let engine =
-        Engine::open(&directory.log()).map_err(|error| opening(directory.path(), error))?;
-    let found = Recovered::read(&engine, identity)?;
-    directory.expect(least, found.commit)?;
-    Ok((engine, found))
+    let engine = Engine::open(&directory.log(), limits).map_err(|error| {
+        directory.restore();
+        opening(directory.path(), error)
+    })?;
+    let found = Recovered::read(&engine, identity, limits).and_then(|found| {
+        directory.expect(least, found.commit)?;
+        Ok(found)
+    });
+    match found {
+        Ok(found) => Ok((engine, found)),
+        Err(error) => {
+            // For people who salvage what can be: they find all that was there.
+            drop(engine);
+            directory.restore();
+            Err(error)
+        }
+    }
 }
 
 fn opening(path: &Path, error: fjall::Error) -> BrokerError {
@@ -167,13 +196,13 @@ fn opening(path: &Path, error: fjall::Error) -> BrokerError {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
-        self.shared.queue.close();
+        self.shared.commits.close_soon();
     }
 }
 
 impl Store for FileStore {
     fn topics(&self) -> BoxFuture<'_, Result<Vec<Topic>, BrokerError>> {
-        let topics = lock(&self.shared.topics).declarations();
+        let topics = self.shared.topics.lock().declarations();
         Box::pin(std::future::ready(Ok(topics)))
     }
 
@@ -199,45 +228,40 @@ impl Store for FileStore {
         partition: u32,
     ) -> BoxFuture<'a, Result<Arc<dyn Log>, BrokerError>> {
         Box::pin(async move {
-            let state = lock(&self.shared.topics)
-                .state(topic)
-                .ok_or_else(|| BrokerError::UnknownTopic(topic.clone()))?;
+            let state = self.shared.topics.lock().state(topic);
+            let state = state.ok_or_else(|| BrokerError::UnknownTopic(topic.clone()))?;
             self.shared.make_room_for(state.id).await?;
-            let log = lock(&self.shared.topics).log(&state, partition);
+            let log = self.shared.topics.lock().log(&state, partition);
             let shared = self.shared.clone();
             Ok(Arc::new(FileLog { shared, log }) as Arc<dyn Log>)
         })
     }
 
     fn health(&self) -> Result<(), BrokerError> {
-        match self.shared.trouble() {
+        match self.shared.commits.health() {
             None => Ok(()),
-            Some(trouble) => Err(trouble.error(&self.shared.path)),
+            Some(failure) => Err(self.shared.error(&failure)),
         }
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
-            match self
-                .shared
-                .ask(0, |ack, _| Request::Alone(Alone::Close(ack)))
-                .await
-            {
-                Err(BrokerError::Closed) => Ok(()),
-                result => result,
-            }
+            let closed = self.shared.commits.close().await;
+            closed.map_err(|failure| self.shared.error(&failure))
         })
     }
 }
 
 impl Shared {
     /// Waits for room in the queue.
-    async fn place(&self, bytes: usize) -> Result<Place, BrokerError> {
-        self.queue.place(bytes).await.ok_or_else(|| self.refusal())
+    async fn permit(&self, bytes: usize) -> Result<QueuePermit, BrokerError> {
+        let permit = self.commits.permit(bytes).await;
+        permit.map_err(|failure| self.error(&failure))
     }
 
     fn push(&self, request: Request) -> Result<(), BrokerError> {
-        self.queue.push(request).map_err(|_| self.refusal())
+        let pushed = self.commits.push(request);
+        pushed.map_err(|failure| self.error(&failure))
     }
 
     async fn answered<T>(
@@ -251,11 +275,11 @@ impl Shared {
     async fn ask<T>(
         &self,
         bytes: usize,
-        request: impl FnOnce(Ack<T>, Place) -> Request,
+        request: impl FnOnce(Ack<T>, QueuePermit) -> Request,
     ) -> Result<T, BrokerError> {
-        let place = self.place(bytes).await?;
+        let permit = self.permit(bytes).await?;
         let (ack, answer) = oneshot::channel();
-        self.push(request(ack, place))?;
+        self.push(request(ack, permit))?;
         self.answered(answer).await
     }
 
@@ -271,7 +295,7 @@ impl Shared {
         });
         working.await.unwrap_or_else(|error| {
             Err(BrokerError::Damaged {
-                what: self.path.display().to_string(),
+                what: self.commits.path().display().to_string(),
                 detail: error.to_string(),
             })
         })
@@ -288,7 +312,7 @@ impl Shared {
             match shared.engine_mut().as_mut() {
                 Some(engine) => engine
                     .make_topic(topic)
-                    .map_err(|error| opening(&shared.path, error)),
+                    .map_err(|error| opening(shared.commits.path(), error)),
                 None => Err(shared.refusal()),
             }
         });
@@ -296,24 +320,19 @@ impl Shared {
     }
 
     fn engine(&self) -> RwLockReadGuard<'_, Option<Engine>> {
-        self.engine.read().unwrap_or_else(PoisonError::into_inner)
+        self.commits.engine()
     }
 
     fn engine_mut(&self) -> RwLockWriteGuard<'_, Option<Engine>> {
-        self.engine.write().unwrap_or_else(PoisonError::into_inner)
+        self.commits.engine_mut()
     }
 
-    fn trouble(&self) -> Option<Trouble> {
-        lock(&self.trouble).clone()
+    fn error(&self, failure: &StoreError) -> BrokerError {
+        fault::error(failure, self.commits.path())
     }
 
-    fn set_trouble(&self, trouble: Option<Trouble>) {
-        *lock(&self.trouble) = trouble;
-    }
-
-    /// Why nothing can be asked any more.
+    /// What a request is answered with that got no answer.
     fn refusal(&self) -> BrokerError {
-        let trouble = self.trouble().unwrap_or(Trouble::Closed);
-        trouble.error(&self.path)
+        self.error(&self.commits.refusal())
     }
 }

@@ -9,8 +9,13 @@ use super::state::{LogState, Mark};
 use crate::broker::BrokerError;
 use crate::record::Delivered;
 
-/// Decoded at once, about; the first record is read whatever its size.
-const READ_BYTES: usize = 4 << 20;
+/// How much is read at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) records: usize,
+    /// Decoded, about; the first record is read whatever its size.
+    pub(super) bytes: usize,
+}
 
 /// Up to `most` records from `from` on, or from the oldest there is.
 pub(super) fn records(
@@ -18,12 +23,16 @@ pub(super) fn records(
     identity: u64,
     log: &LogState,
     from: u64,
-    most: usize,
+    most: Most,
 ) -> Result<Vec<Delivered>, BrokerError> {
+    let Most {
+        records: most,
+        bytes: most_bytes,
+    } = most;
     let mut read = Vec::new();
     let mut bytes = 0;
     let mut next = from;
-    while read.len() < most && bytes < READ_BYTES {
+    while read.len() < most && bytes < most_bytes {
         let contents = log.lock();
         next = next.max(contents.start.offset);
         let found = contents.span_of(next);
@@ -36,7 +45,7 @@ pub(super) fn records(
             for record in row.records(next) {
                 let (offset, record) =
                     record.map_err(|error| damaged(log, next, error.to_string()))?;
-                if offset >= until || read.len() == most || bytes >= READ_BYTES {
+                if offset >= until || read.len() == most || bytes >= most_bytes {
                     return Ok(false);
                 }
                 bytes += record.size();
@@ -46,7 +55,7 @@ pub(super) fn records(
                     record: Arc::new(record),
                 });
             }
-            Ok(next < until && read.len() < most && bytes < READ_BYTES)
+            Ok(next < until && read.len() < most && bytes < most_bytes)
         });
         // Records may be taken away, or moved, while they are looked for.
         let contents = log.lock();
@@ -72,12 +81,16 @@ pub(super) fn cached(
     log: &LogState,
     runs: &[Arc<Run>],
     from: u64,
-    most: usize,
+    most: Most,
 ) -> Result<Vec<Delivered>, BrokerError> {
+    let Most {
+        records: most,
+        bytes: most_bytes,
+    } = most;
     let mut read = Vec::new();
     let mut bytes = 0;
     for record in runs.iter().flat_map(|run| run.records(from)) {
-        if read.len() == most || bytes >= READ_BYTES {
+        if read.len() == most || bytes >= most_bytes {
             break;
         }
         let (offset, record) = record.map_err(|error| damaged(log, from, error.to_string()))?;

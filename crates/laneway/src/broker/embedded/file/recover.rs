@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use laneway_disk::planted;
+
 use super::catalog::{self, Key};
 use super::engine::Engine;
 use super::fault;
+use super::limits::FileLimits;
 use super::row::Row;
 use super::state::{Contents, Mark, Segments, Span};
 use crate::broker::BrokerError;
@@ -20,10 +23,16 @@ pub(super) struct Recovered {
     pub(super) topics: BTreeMap<u32, Topic>,
     /// By topic and partition.
     pub(super) logs: BTreeMap<(u32, u32), Contents>,
+    /// Where new records of a topic go.
+    pub(super) segments: BTreeMap<u32, Segments>,
 }
 
 impl Recovered {
-    pub(super) fn read(engine: &Engine, identity: u64) -> Result<Self, BrokerError> {
+    pub(super) fn read(
+        engine: &Engine,
+        identity: u64,
+        limits: &FileLimits,
+    ) -> Result<Self, BrokerError> {
         let mut found = Self::default();
         for row in engine.catalog() {
             let (key, value) = row
@@ -42,15 +51,34 @@ impl Recovered {
                 contents.end = contents.start;
                 continue;
             };
-            contents.end =
-                end_of(engine, identity, *topic, *partition, *span).map_err(|detail| {
-                    damaged(fault::place(name, *partition, span.first.offset), detail)
-                })?;
+            let end = end_of(engine, identity, *topic, *partition, *span);
+            let end = end.map_err(|detail| {
+                damaged(fault::place(name, *partition, span.first.offset), detail)
+            })?;
+            // Earlier versions kept the last span of a log of which retention had taken everything, and moved it
+            // into a segment without a row. Such a log ends where it starts, and has no span now.
+            let was_emptied = contents.start.offset > span.first.offset && !planted("A1");
+            contents.end = match end {
+                Some(end) => end,
+                None if was_emptied => {
+                    contents.spans.clear();
+                    contents.start
+                }
+                None => {
+                    let place = fault::place(name, *partition, span.first.offset);
+                    return Err(damaged(place, "it is missing".to_owned()));
+                }
+            };
             if contents.start > contents.end {
                 let place = fault::place(name, *partition, contents.start.offset);
                 return Err(damaged(place, "it is missing".to_owned()));
             }
         }
+        let segments = found.topics.keys().map(|topic| {
+            let segments = found.segments_of(engine, *topic, limits.segment)?;
+            Ok((*topic, segments))
+        });
+        found.segments = segments.collect::<Result<_, BrokerError>>()?;
         Ok(found)
     }
 
@@ -97,8 +125,13 @@ impl Recovered {
         self.logs.entry((topic, partition)).or_default()
     }
 
-    /// The highest segment of a topic, and what is in it.
-    pub(super) fn segments(&self, topic: u32) -> Segments {
+    /// The highest segment of a topic, and what is in it. `limit` bytes fill one.
+    fn segments_of(
+        &self,
+        engine: &Engine,
+        topic: u32,
+        limit: u64,
+    ) -> Result<Segments, BrokerError> {
         let (mut highest, mut size) = (0, 0);
         for (_, log) in self.logs.range((topic, 0)..=(topic, u32::MAX)) {
             for (span, live) in log.live_spans() {
@@ -110,26 +143,35 @@ impl Recovered {
                 }
             }
         }
-        Segments::resume(highest, size)
+        // Rows of which no span tells any more may be above, and must not get new ones among them.
+        let above = engine.highest_segment(topic).map_err(|error| {
+            fault::reading(|| format!("topic {}", self.topics[&topic].name()), error)
+        })?;
+        Ok(match above {
+            Some(above) if above > highest => Segments::resume(above + 1, 0, limit),
+            _ => Segments::resume(highest, size, limit),
+        })
     }
 }
 
-/// Where the last row of a log ends.
+/// Where the last row of a log ends; `None` if there is none.
 fn end_of(
     engine: &Engine,
     identity: u64,
     topic: u32,
     partition: u32,
     span: Span,
-) -> Result<Mark, String> {
+) -> Result<Option<Mark>, String> {
     let mut rows = engine.rows(topic, span.segment, partition, span.first.offset);
-    let last = rows.next_back().ok_or("it is missing")?;
+    let Some(last) = rows.next_back() else {
+        return Ok(None);
+    };
     let (_, value) = last.into_inner().map_err(|error| error.to_string())?;
     let row = Row::decode(&value, identity).map_err(|error| error.to_string())?;
-    Ok(Mark {
+    Ok(Some(Mark {
         offset: row.head.end(),
         size: row.head.size_before.saturating_add(row.head.size),
-    })
+    }))
 }
 
 fn numbers<const N: usize>(value: &[u8]) -> Option<[u64; N]> {

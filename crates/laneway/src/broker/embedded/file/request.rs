@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use laneway_disk::QueuePermit;
 use tokio::sync::oneshot;
 
-use super::queue::Place;
+use super::alone;
 use super::retire::Moved;
 use super::row::Chunks;
 use super::state::{LogState, Mark, TopicState};
@@ -34,16 +35,18 @@ pub(super) struct Append {
     pub(super) log: Arc<LogState>,
     pub(super) chunks: Chunks,
     pub(super) ack: Ack<u64>,
-    pub(super) place: Place,
+    pub(super) permit: QueuePermit,
 }
 
-/// What a group has settled; it need not be synced.
+/// What a group has settled.
 pub(super) struct Save {
     pub(super) log: Arc<LogState>,
     pub(super) group: String,
     pub(super) position: Position,
+    /// Whether it must be durable before it is told.
+    pub(super) is_synced: bool,
     pub(super) ack: Ack<()>,
-    pub(super) place: Place,
+    pub(super) permit: QueuePermit,
 }
 
 /// A log begins later now; it need not be synced.
@@ -58,24 +61,23 @@ pub(super) enum Alone {
     Put(Topic, Ack<()>),
     Remove(TopicName, Ack<()>),
     Move(Arc<TopicState>, Vec<Moved>, Ack<()>),
-    Close(Ack<()>),
+    /// Gives back the room of a topic that was removed; follows that.
+    Free(Arc<TopicState>, Ack<()>),
 }
 
 impl Request {
     pub(super) fn refuse(self, error: BrokerError) {
         match self {
             Self::Together(Together::Append(append)) => drop(append.ack.send(Err(error))),
-            Self::Together(
-                Together::Save(Save { ack, .. })
-                | Together::Trim(Trim { ack, .. })
-                | Together::Sync(ack),
-            )
-            | Self::Alone(
-                Alone::Put(_, ack)
-                | Alone::Remove(_, ack)
-                | Alone::Move(_, _, ack)
-                | Alone::Close(ack),
-            ) => drop(ack.send(Err(error))),
+            Self::Together(Together::Save(save)) => {
+                save.log.lock().not_saved(&save.group, &save.position);
+                drop(save.ack.send(Err(error)));
+            }
+            Self::Together(Together::Trim(Trim { ack, .. }) | Together::Sync(ack))
+            | Self::Alone(Alone::Put(_, ack) | Alone::Remove(_, ack) | Alone::Move(_, _, ack)) => {
+                drop(ack.send(Err(error)));
+            }
+            Self::Alone(Alone::Free(topic, ack)) => alone::not_freed(&topic.name, &error, ack),
         }
     }
 }

@@ -10,11 +10,8 @@ use super::Shared;
 use super::engine::Engine;
 use super::fault;
 use super::request::{Alone, Request, Together};
-use super::state::{LogState, SEGMENT_SIZE, TopicState, lock};
+use super::state::{LogState, TopicState};
 use crate::broker::BrokerError;
-
-/// With less left than this a segment is sparse.
-const SPARSE: u64 = SEGMENT_SIZE / 2;
 
 /// Fewer sparse segments are left alone: moving them would gain little.
 const ENOUGH_SPARSE: usize = 4;
@@ -38,7 +35,7 @@ pub(super) async fn sweep(
         gather(shared, topic, sparse).await?;
     }
     let dead = dead_ranges(shared, topic);
-    if dead == lock(&topic.segments).dropped {
+    if dead == topic.segments.lock().dropped {
         return Ok(());
     }
     // IMPORTANT: what says that the records are gone must be durable before they are.
@@ -56,7 +53,7 @@ pub(super) async fn sweep(
                     engine.drop_segments(of.id, first, end).map_err(&failed)?;
                 }
             }
-            lock(&of.segments).dropped = dead;
+            of.segments.lock().dropped = dead;
             Ok(())
         })
         .await?;
@@ -73,10 +70,10 @@ async fn sync(shared: &Shared) -> Result<(), BrokerError> {
         .await
 }
 
-/// What is left in each segment that no new records go to.
+/// What is left in each segment, of those in which anything is.
 fn live_segments(shared: &Shared, topic: &TopicState) -> BTreeMap<u32, u64> {
     let mut live = BTreeMap::new();
-    let logs = lock(&shared.topics).logs_of(topic.id);
+    let logs = shared.topics.lock().logs_of(topic.id);
     for log in logs {
         for (span, left) in log.lock().live_spans() {
             *live.entry(span.segment).or_default() += left;
@@ -88,7 +85,7 @@ fn live_segments(shared: &Shared, topic: &TopicState) -> BTreeMap<u32, u64> {
 /// Ranges of segments in which nothing is left. The two latest segments are never among them: part
 /// of them may be in memory only, and would come back.
 fn dead_ranges(shared: &Shared, topic: &TopicState) -> Vec<(u32, u32)> {
-    let current = lock(&topic.segments).current();
+    let current = topic.segments.lock().current();
     let mut used: BTreeSet<u32> = live_segments(shared, topic).into_keys().collect();
     used.extend([current.saturating_sub(1), current]);
     let mut dead = Vec::new();
@@ -104,14 +101,15 @@ fn dead_ranges(shared: &Shared, topic: &TopicState) -> Vec<(u32, u32)> {
 
 /// Segments of which little is left, the oldest first; together they fill about one.
 fn sparse_segments(shared: &Shared, topic: &TopicState) -> BTreeSet<u32> {
-    let current = lock(&topic.segments).current();
+    let current = topic.segments.lock().current();
+    let limits = &shared.limits;
     let mut sum = 0;
     live_segments(shared, topic)
         .into_iter()
-        .filter(|(segment, left)| *segment + 1 < current && *left < SPARSE)
+        .filter(|(segment, left)| *segment + 1 < current && *left < limits.sparse())
         .map_while(|(segment, left)| {
             sum += left;
-            (sum <= SEGMENT_SIZE).then_some(segment)
+            (sum <= limits.segment).then_some(segment)
         })
         .collect()
 }
@@ -122,7 +120,7 @@ async fn gather(
     topic: &Arc<TopicState>,
     segments: BTreeSet<u32>,
 ) -> Result<(), BrokerError> {
-    let logs = lock(&shared.topics).logs_of(topic.id);
+    let logs = shared.topics.lock().logs_of(topic.id);
     let moved = shared
         .with_engine(move |engine, _| {
             let mut moved = Vec::new();
@@ -146,11 +144,11 @@ fn collect(
 ) -> Result<(), BrokerError> {
     let contents = log.lock();
     let start = contents.start.offset;
+    // A span without a live row would be moved without one, and a log whose last span has no row has no end.
     let spans: Vec<_> = contents
-        .spans
-        .iter()
-        .filter(|span| segments.contains(&span.segment))
-        .filter_map(|span| contents.span_of(span.first.offset))
+        .live_spans()
+        .filter(|(span, _)| segments.contains(&span.segment))
+        .filter_map(|(span, _)| contents.span_of(span.first.offset))
         .collect();
     drop(contents);
     for (span, until) in spans {

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::limits::FileLimits;
 use super::recover::Recovered;
-use super::state::{Contents, LogState, TopicState, lock};
+use super::state::{Contents, LogState, TopicState};
 use crate::topic::{Topic, TopicName};
 
-#[derive(Default)]
 pub(super) struct Topics {
+    /// Written to a segment of a topic, about.
+    segment: u64,
     /// The number that the next new topic gets.
     next: u32,
     by_name: HashMap<TopicName, (Arc<TopicState>, Topic)>,
@@ -17,6 +19,15 @@ pub(super) struct Topics {
 }
 
 impl Topics {
+    pub(super) fn new(limits: &FileLimits) -> Self {
+        Self {
+            segment: limits.segment,
+            next: 0,
+            by_name: HashMap::new(),
+            logs: HashMap::new(),
+        }
+    }
+
     pub(super) fn declarations(&self) -> Vec<Topic> {
         let all = self.by_name.values().map(|(_, topic)| topic.clone());
         all.collect()
@@ -55,11 +66,12 @@ impl Topics {
         self.next = next;
         let name = topic.name().clone();
         let state = self.state(&name);
-        let state = state.unwrap_or_else(|| Arc::new(TopicState::new(id, name.clone())));
+        let new = || Arc::new(TopicState::new(id, name.clone(), self.segment));
+        let state = state.unwrap_or_else(new);
         self.by_name.insert(name, (state, topic));
     }
 
-    /// Lets go of a topic. Whoever still has its logs will find them removed.
+    /// Lets go of a topic. A holder of its logs will find them removed.
     pub(super) fn remove(&mut self, topic: &TopicState) {
         topic.remove();
         self.by_name.remove(&topic.name);
@@ -79,7 +91,9 @@ impl Topics {
             let name = topic.name().clone();
             self.put(id, found.next_topic, topic);
             if let Some(state) = self.state(&name) {
-                *lock(&state.segments) = found.segments(id);
+                if let Some(segments) = found.segments.remove(&id) {
+                    *state.segments.lock() = segments;
+                }
                 states.insert(id, state);
             }
         }

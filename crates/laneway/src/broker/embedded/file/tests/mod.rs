@@ -3,14 +3,16 @@
 mod damage;
 mod failures;
 mod model;
+mod seams;
 mod space;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use waiting::wait_for;
 
-use super::FileStore;
+use super::{FileLimits, FileStore};
 use crate::broker::BrokerError;
 use crate::broker::embedded::store::{Log, Store};
 use crate::record::{Delivered, Record};
@@ -33,7 +35,9 @@ fn record(text: &str) -> Record {
 }
 
 async fn open(directory: &Path) -> FileStore {
-    FileStore::open(directory).await.unwrap()
+    FileStore::open(directory, FileLimits::default())
+        .await
+        .unwrap()
 }
 
 /// A store with a topic of a few partitions.
@@ -128,12 +132,12 @@ async fn reading_begins_anywhere_and_is_the_same_from_memory_and_from_disk() {
 }
 
 fn topic_id(store: &FileStore) -> u32 {
-    let state = super::lock(&store.shared.topics).state(&name("orders"));
+    let state = store.shared.topics.lock().state(&name("orders"));
     state.unwrap().id
 }
 
 fn log_state(store: &FileStore, partition: u32) -> Arc<super::state::LogState> {
-    let mut topics = super::lock(&store.shared.topics);
+    let mut topics = store.shared.topics.lock();
     let topic = topics.state(&name("orders")).unwrap();
     topics.log(&topic, partition)
 }
@@ -142,14 +146,21 @@ fn log_state(store: &FileStore, partition: u32) -> Arc<super::state::LogState> {
 async fn a_second_owner_is_refused_and_may_come_later() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
-    let error = FileStore::open(folder.path()).await.err().unwrap();
+    let error = FileStore::open(folder.path(), FileLimits::default())
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, BrokerError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("in use by another process"));
     store.close().await.unwrap();
     let store = open(folder.path()).await;
-    // Dropped without a word, it lets go soon.
+    // Dropped without a word, it lets go soon. An open waits a second for that, and its disk may take longer.
     drop(store);
-    open(folder.path()).await;
+    let open = async || {
+        let opened = FileStore::open(folder.path(), FileLimits::default()).await;
+        opened.is_ok()
+    };
+    wait_for!(open().await, "it has let go");
 }
 
 #[tokio::test]
@@ -301,4 +312,46 @@ async fn nothing_to_append_is_nothing_appended() {
     append(&log, "a").await;
     assert_eq!(log.append(Vec::new()).await.unwrap(), 1);
     assert_eq!(log.span(), 0..1);
+}
+
+/// A directory as this version leaves it: a topic of two partitions, records, a position, and a log that was trimmed.
+fn made() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = open(folder.path()).await;
+        let topic = Topic::domain("orders").partitions(2).build().unwrap();
+        store.put_topic(&topic).await.unwrap();
+        let first = log(&store, "orders", 0).await;
+        for number in 0..3 {
+            append(&first, &format!("first {number}")).await;
+        }
+        first.save_position("g", &Position::at(2)).await.unwrap();
+        first.trim(1).await.unwrap();
+        append(&log(&store, "orders", 1).await, "second").await;
+        store.close().await.unwrap();
+    });
+    fixtures::pack(folder.path(), |name| name == "lock").unwrap()
+}
+
+#[tokio::test]
+async fn the_fixture_of_a_store_opens_and_has_what_was_stored() {
+    let making = || std::thread::spawn(made).join().unwrap();
+    let packed = fixtures::text("file-store-1.txt", making);
+    let folder = tempfile::tempdir().unwrap();
+    fixtures::unpack(&packed, folder.path()).unwrap();
+    let store = open(folder.path()).await;
+    let topics = store.topics().await.unwrap();
+    let orders = Topic::domain("orders").partitions(2).build().unwrap();
+    assert_eq!(topics, [orders]);
+    let first = log(&store, "orders", 0).await;
+    assert_eq!(first.span(), 1..3);
+    assert_eq!(first.position("g").await.unwrap(), Some(Position::at(2)));
+    let all = read_all(&first, 1).await.unwrap();
+    assert_eq!(*all[0].record, record("first 1"));
+    assert_eq!(*all[1].record, record("first 2"));
+    let second = log(&store, "orders", 1).await;
+    assert_eq!(text(&read_all(&second, 0).await.unwrap()[0]), "second");
+    assert_eq!(append(&second, "next").await, 1);
+    store.close().await.unwrap();
 }

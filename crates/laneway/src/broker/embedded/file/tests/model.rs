@@ -1,4 +1,5 @@
-//! Random things done to the store on disk and to the one in memory: both must hold the same.
+//! Random things done to the store on disk and to the one in memory: both must hold the same. On disk everything is
+//! tiny: segments end after a few records, are dropped and moved together, and tables are written and merged.
 
 use proptest::prelude::*;
 
@@ -6,9 +7,15 @@ use super::super::row::tests::any_record;
 use super::*;
 use crate::broker::embedded::memory::MemoryStore;
 
+const LOGS: u32 = 5;
+
 #[derive(Clone, Debug)]
 enum Step {
     Append(u32, Vec<Record>),
+    /// So many records of half a segment.
+    Fill(u32, usize),
+    /// Everything that is there goes.
+    Empty(u32),
     Trim(u32, u64),
     Save(u32, u64),
     Remove,
@@ -19,25 +26,28 @@ enum Step {
 fn any_step() -> impl Strategy<Value = Step> {
     let records = prop::collection::vec(any_record(), 1..6);
     prop_oneof![
-        8 => (0..2_u32, records).prop_map(|(log, records)| Step::Append(log, records)),
-        2 => (0..2_u32, 0..30_u64).prop_map(|(log, before)| Step::Trim(log, before)),
-        2 => (0..2_u32, 0..30_u64).prop_map(|(log, low)| Step::Save(log, low)),
+        3 => (0..LOGS, 1..12_usize).prop_map(|(log, count)| Step::Fill(log, count)),
+        3 => (0..LOGS).prop_map(Step::Empty),
+        8 => (0..LOGS, records).prop_map(|(log, records)| Step::Append(log, records)),
+        2 => (0..LOGS, 0..30_u64).prop_map(|(log, before)| Step::Trim(log, before)),
+        2 => (0..LOGS, 0..30_u64).prop_map(|(log, low)| Step::Save(log, low)),
         1 => Just(Step::Remove),
-        2 => (0..2_u32).prop_map(Step::Forget),
-        2 => Just(Step::Reopen),
+        2 => (0..LOGS).prop_map(Step::Forget),
+        3 => Just(Step::Reopen),
     ]
 }
 
 async fn compare(file: &FileStore, memory: &MemoryStore) {
-    for partition in 0..2 {
+    for partition in 0..LOGS {
         let on_disk = log(file, "orders", partition).await;
         let in_memory = memory.log(&name("orders"), partition).await.unwrap();
         let (span, expected) = (on_disk.span(), in_memory.span());
         assert_eq!(span, expected);
         assert_eq!(on_disk.bytes(), in_memory.bytes());
-        for from in [0, span.start, u64::midpoint(span.start, span.end), span.end] {
-            let read = on_disk.read(from, 20).await.unwrap();
-            let expected = in_memory.read(from, 20).await.unwrap();
+        for from in [0, u64::midpoint(span.start, span.end), span.end] {
+            // However much is read at once.
+            let read = read_all(&on_disk, from).await.unwrap();
+            let expected = read_all(&in_memory, from).await.unwrap();
             let plain = |delivered: Vec<Delivered>| -> Vec<_> {
                 let pairs = delivered.into_iter().map(|d| (d.offset, d.record));
                 pairs.collect()
@@ -53,9 +63,14 @@ async fn compare(file: &FileStore, memory: &MemoryStore) {
 
 async fn run(steps: Vec<Step>) {
     let folder = tempfile::tempdir().unwrap();
-    let mut file = store_with(folder.path(), "orders").await;
+    let tiny = async || {
+        let store = FileStore::open(folder.path(), FileLimits::tiny()).await;
+        store.unwrap()
+    };
+    let mut file = tiny().await;
     let memory = MemoryStore::default();
-    let topic = Topic::domain("orders").partitions(4).build().unwrap();
+    let topic = Topic::domain("orders").partitions(LOGS).build().unwrap();
+    file.put_topic(&topic).await.unwrap();
     for step in steps {
         let in_memory = |partition| memory.log(topic.name(), partition);
         match step {
@@ -64,6 +79,24 @@ async fn run(steps: Vec<Step>) {
                 let offset = on_disk.append(records.clone()).await.unwrap();
                 let expected = in_memory(partition).await.unwrap();
                 assert_eq!(offset, expected.append(records).await.unwrap());
+            }
+            Step::Fill(partition, count) => {
+                let record = Record {
+                    payload: vec![3; 1 << 10].into(),
+                    ..Record::default()
+                };
+                for _ in 0..count {
+                    let on_disk = log(&file, "orders", partition).await;
+                    on_disk.append(vec![record.clone()]).await.unwrap();
+                    let expected = in_memory(partition).await.unwrap();
+                    expected.append(vec![record.clone()]).await.unwrap();
+                }
+            }
+            Step::Empty(partition) => {
+                let on_disk = log(&file, "orders", partition).await;
+                on_disk.trim(on_disk.span().end).await.unwrap();
+                let expected = in_memory(partition).await.unwrap();
+                expected.trim(expected.span().end).await.unwrap();
             }
             Step::Trim(partition, before) => {
                 let on_disk = log(&file, "orders", partition).await;
@@ -90,7 +123,7 @@ async fn run(steps: Vec<Step>) {
             }
             Step::Reopen => {
                 file.close().await.unwrap();
-                file = open(folder.path()).await;
+                file = tiny().await;
             }
         }
         compare(&file, &memory).await;

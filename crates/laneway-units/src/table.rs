@@ -1,0 +1,55 @@
+//! Texts that every entry point (topics, settings, flags, HTTP) has to accept or refuse alike: tests of each of them run
+//! over this.
+
+/// Durations, and how many milliseconds they are. All are at most a year.
+pub const DURATIONS: [(&str, u64); 14] = [
+    ("0s", 0),
+    ("1ms", 1),
+    ("1500ms", 1_500),
+    ("10s", 10_000),
+    ("90s", 90_000),
+    ("2m", 120_000),
+    ("1h30m", 5_400_000),
+    ("36h", 129_600_000),
+    ("1d12h30m5s250ms", 131_405_250),
+    ("2w", 1_209_600_000),
+    ("1w1d", 691_200_000),
+    ("PT5M", 300_000),
+    ("PT1H30M", 5_400_000),
+    ("P1DT12H", 129_600_000),
+];
+
+/// What is no duration.
+pub const NOT_DURATIONS: [&str; 31] = [
+    "",
+    " ",
+    "10",
+    "s",
+    "s1",
+    "10 s",
+    "10S",
+    "-1s",
+    "1.5s",
+    "+1s",
+    "9e9h",
+    "1m1h",
+    "1s1s",
+    "1h30",
+    "1h 30m",
+    "5min",
+    "7 days",
+    "1y",
+    "1µs",
+    "P",
+    "PT",
+    "P1M",
+    "P1Y",
+    "P1DT",
+    "PT5",
+    "pt5m",
+    "PT1M1H",
+    " 1s",
+    "1s ",
+    "99999999999999999999ms",
+    "18446744073709551615w1d1h1",
+];
