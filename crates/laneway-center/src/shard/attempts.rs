@@ -96,6 +96,13 @@ struct Held {
     asked: Option<Instant>,
 }
 
+impl Held {
+    /// For how long its worker has not been asked.
+    fn waits(&self) -> Duration {
+        self.asked.unwrap_or(self.since).elapsed()
+    }
+}
+
 impl Attempts {
     /// Forgets all. The workers of attempts that were not begun after all, and how many bytes each has.
     pub(super) fn reset(&mut self) -> Vec<(Instance, u64)> {
@@ -290,10 +297,21 @@ impl Task {
             }
             return false;
         };
-        self.attempts.begins(id, worker, bytes);
-        let decisions = self.owner.begin(&self.shard, id, worker, now);
-        self.decide(decisions);
+        self.begin_with(id, worker, bytes, now);
         true
+    }
+
+    /// Begins the next attempt of a message with the worker that was chosen for it. What the owner does not begin now is nowhere
+    /// then, and the scan of the state finds it.
+    fn begin_with(&mut self, id: &MessageId, worker: Instance, bytes: u64, now: Timestamp) {
+        let was_beginning = self.owner.is_beginning(id);
+        let decisions = self.owner.begin(&self.shard, id, worker, now);
+        if self.owner.is_beginning(id) && !was_beginning {
+            self.attempts.begins(id, worker, bytes);
+        } else {
+            self.shared.workers.give_back(worker, bytes);
+        }
+        self.decide(decisions);
     }
 
     /// Holds a message back whose last attempt an earlier owner gave to a worker that may live, and asks the worker. `false`: there
@@ -429,7 +447,8 @@ impl Task {
 
     /// Asks again about messages that are held back, and lets those go whose worker does not come.
     pub(super) fn ask_again(&mut self) {
-        if self.attempts.held.is_empty() || !self.is_owning() {
+        // A shard that was revoked begins nothing: its next owner asks.
+        if self.attempts.held.is_empty() || !self.is_owning() || !self.announcing.is_assigned {
             return;
         }
         let workers = self.shared.workers.clone();
@@ -438,7 +457,8 @@ impl Task {
         for (id, held) in &self.attempts.held {
             match workers.reached(held.worker) {
                 Reached::Gone => free.push(id.clone()),
-                Reached::Expected if held.asked.is_none() && held.since.elapsed() >= EXPECT => {
+                // Listed, and not there; perhaps it was, and was taken for dead since it was asked.
+                Reached::Expected if !workers.knows(held.worker) && held.waits() >= EXPECT => {
                     free.push(id.clone());
                 }
                 Reached::Expected => {}
@@ -469,10 +489,8 @@ impl Task {
             return self.reconsider(id);
         };
         self.attempts.near.remove(id);
-        self.attempts.begins(id, worker, bytes);
         let now = self.shared.workers.begin_now();
-        let decisions = self.owner.begin(&self.shard, id, worker, now);
-        self.decide(decisions);
+        self.begin_with(id, worker, bytes, now);
     }
 
     /// A worker says how an attempt ended. What is not owned here is offered to the owner, too.

@@ -37,7 +37,13 @@ async fn the_messages_of_a_dead_worker_are_given_to_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_counts_after_its_worker_died_goes_to_another_one() {
-    let mut world = World::started(1, &["w1"]).await;
+    let mut world = World::new(1);
+    world.start_worker("w1");
+    let mut make = Make::default();
+    make.settings.grace = Duration::from_secs(1);
+    let center = world.start_center(make);
+    world.assign_all(center);
+    world.owned(center).await;
     world.submit(submit("m", soon(300), &[])).await;
     // The attempt is on the way into the log when the worker dies, which the registry still lists.
     world.centers[&1].log.freeze(true);
@@ -47,6 +53,28 @@ async fn an_attempt_that_counts_after_its_worker_died_goes_to_another_one() {
     world.centers[&1].log.freeze(false);
     world.start_worker("w2");
     world.reaches("m", State::Delivered).await;
+    assert_eq!(world.judge(Some(now())), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_started_again_at_once_is_not_taken_for_the_one_that_died() {
+    let mut world = World::started(2, &["w1"]).await;
+    for number in 0..10 {
+        let text = format!("m{number}");
+        world.receiver.says(&text, &[Say::Hang]);
+        world.submit(submit(&text, soon(50), &[])).await;
+    }
+    wait_for!(world.receiver.count() == 10);
+    world.kill_worker("w1");
+    // At the same address, long before the one that died would be given up.
+    world.start_worker("w1");
+    for number in 0..10 {
+        world.reaches(&format!("m{number}"), State::Delivered).await;
+    }
+    assert_eq!(world.stats(1).dead_workers, 1);
+    let seen = world.centers[&1].center.shared.workers.seen();
+    let connected = seen.iter().filter(|it| it.is_connected).count();
+    assert_eq!(connected, 1, "one process, one stream: {seen:?}");
     assert_eq!(world.judge(Some(now())), []);
 }
 

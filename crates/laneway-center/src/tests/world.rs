@@ -142,6 +142,8 @@ pub(super) struct World {
     pub(super) directory: TempDir,
     pub(super) centers: BTreeMap<u8, Node>,
     registrations: HashMap<String, Registration>,
+    /// Entries of workers that were started again: their sessions are not over yet.
+    outlived: Vec<Registration>,
     pub(super) shards: u32,
     pub(super) said: Mutex<Vec<Said>>,
     made: u8,
@@ -279,6 +281,7 @@ impl World {
             directory: tempfile::tempdir().unwrap(),
             centers: BTreeMap::new(),
             registrations: HashMap::new(),
+            outlived: Vec::new(),
             shards,
             said: Mutex::default(),
             made: 0,
@@ -344,7 +347,8 @@ impl World {
         };
         self.connector.entries.lock().insert(name.to_owned(), entry);
         let registration = self.registry.register(listed);
-        self.registrations.insert(name.to_owned(), registration);
+        let before = self.registrations.insert(name.to_owned(), registration);
+        self.outlived.extend(before);
     }
 
     /// The streams of a worker break. It stays where it is.

@@ -11,8 +11,9 @@ use laneway_rpc::proto::{self, to_center, to_worker};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
+use super::directory::instance;
 use super::in_flight::is_mark;
-use super::{Connect, Workers};
+use super::{Connect, ConnectError, Workers};
 use crate::shard::Event;
 
 /// How long opening a stream may take.
@@ -43,10 +44,10 @@ pub(super) async fn keep(
             let left = workers.settings.grace.saturating_sub(lost.elapsed());
             left.max(Duration::from_millis(100))
         });
-        match timeout(within, greet(workers, address, connector)).await {
-            Ok(Ok((connection, instance))) => {
+        match timeout(within, greet(workers, id, address, connector)).await {
+            Ok(Ok(connection)) => {
                 (wait, lost) = (WAITS.0, None);
-                let is_silent = talk(workers, id, instance, connection).await;
+                let is_silent = talk(workers, id, connection).await;
                 workers.disconnected(id);
                 if is_silent {
                     workers.died(id);
@@ -54,8 +55,14 @@ pub(super) async fn keep(
                     lost = Some(Instant::now());
                 }
             }
+            Ok(Err(GreetError::OtherProcess)) => {
+                tracing::debug!(address, "another process answers where a worker was");
+                workers.disconnected(id);
+                workers.died(id);
+                lost = None;
+            }
             Ok(Err(error)) => {
-                tracing::debug!(address, error, "a worker cannot be reached, retrying");
+                tracing::debug!(address, %error, "a worker cannot be reached, retrying");
                 workers.disconnected(id);
             }
             Err(_) => workers.disconnected(id),
@@ -75,29 +82,45 @@ pub(super) async fn keep(
     }
 }
 
+/// Why there is no stream to the worker of an entry.
+#[derive(Debug, thiserror::Error)]
+enum GreetError {
+    /// A process that was started later has its address. It is listed by an entry of its own.
+    #[error("another process answers there")]
+    OtherProcess,
+    #[error("it belongs to cluster {0:?}")]
+    OtherCluster(String),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Hello(#[from] laneway_rpc::convert::Invalid),
+}
+
+/// A stream to the worker that an entry of the registry stands for.
+///
+/// IMPORTANT: to no other process, although a worker that is started again has the address of the one before it. Taken for that one
+/// it would keep it alive here for ever, and would be asked for attempts that it cannot answer for.
 async fn greet(
     workers: &Workers,
+    id: InstanceId,
     address: &str,
     connector: &dyn Connect,
-) -> Result<(WorkerConnection, Instance), String> {
-    let connecting = connector.connect(address, &workers.own).await;
-    let connection = connecting.map_err(|error| error.to_string())?;
+) -> Result<WorkerConnection, GreetError> {
+    let connection = connector.connect(address, &workers.own).await?;
     let hello = &connection.peer;
     if hello.cluster != workers.cluster {
-        return Err(format!("it belongs to cluster {:?}", hello.cluster));
+        return Err(GreetError::OtherCluster(hello.cluster.clone()));
     }
-    let instance = laneway_rpc::convert::instance("hello.instance", &hello.instance);
-    let instance = instance.map_err(|invalid| invalid.to_string())?;
-    Ok((connection, instance))
+    let found = laneway_rpc::convert::instance("hello.instance", &hello.instance)?;
+    if found != instance(id) {
+        return Err(GreetError::OtherProcess);
+    }
+    Ok(connection)
 }
 
 /// Until the stream ends. Whether the worker was silent for too long, or was removed.
-async fn talk(
-    workers: &Workers,
-    id: InstanceId,
-    instance: Instance,
-    connection: WorkerConnection,
-) -> bool {
+async fn talk(workers: &Workers, id: InstanceId, connection: WorkerConnection) -> bool {
+    let instance = instance(id);
     let WorkerConnection {
         sender,
         mut receiver,

@@ -238,6 +238,12 @@ impl ShardOwner {
         vec![Decision::Go(go)]
     }
 
+    /// Whether a begun attempt of a message is under way to the log.
+    #[must_use]
+    pub fn is_beginning(&self, id: &MessageId) -> bool {
+        self.beginning.contains(id)
+    }
+
     /// A worker is gone: what it had is unknown, and is begun anew with another one.
     pub fn worker_died<T: Table>(&mut self, shard: &Shard<T>, worker: Instance) {
         let has = |id: &MessageId, attempt: u32| {
